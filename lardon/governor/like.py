@@ -1,0 +1,42 @@
+"""The part of a governor that a queue relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lardon.clock import Clock
+    from lardon.governor.decision import Decision
+    from lardon.governor.estimate import ResourceEstimate
+    from lardon.governor.policy import Policy
+    from lardon.governor.reservation import Reservation
+
+
+class GovernorLike(Protocol):
+    """What a `TaskQueue` needs of a governor."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the queue uses too."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force; the queue reads `recheck_s`."""
+        ...
+
+    def reserve(
+        self,
+        estimate: ResourceEstimate,
+        *,
+        holder: str = "",
+        replaces: Reservation | None = None,
+        devices: Iterable[str] | None = None,
+    ) -> tuple[Decision, Reservation | None]:
+        """Decide, and book what is granted."""
+        ...
+
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call *callback* after every booking, release and policy change."""
+        ...

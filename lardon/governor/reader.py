@@ -1,0 +1,52 @@
+"""Asking a probe that may fail, without ever failing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lardon.events import logger
+from lardon.governor.checks import shown
+from lardon.governor.decision import Decision, DecisionKind
+from lardon.governor.reason import Reason, ReasonCode
+from lardon.governor.snapshot import MeasuringProbe
+
+if TYPE_CHECKING:
+    from lardon.governor.snapshot import OwnUse, Probe, ResourceSnapshot
+
+
+class Reader:
+    """A probe, and what is made of its failures."""
+
+    __slots__ = ("_complaints", "_measure", "probe")
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self._measure = probe.own_use if isinstance(probe, MeasuringProbe) else None
+        self._complaints: set[str] = set()
+
+    def snapshot(self) -> ResourceSnapshot | Decision:
+        """Return a fresh reading, or the WAIT that stands for a probe that raised."""
+        try:
+            return self.probe.snapshot()
+        except Exception as error:  # noqa: BLE001  a probe may raise anything
+            self._complain("snapshot", error)
+            facts = {"resource": "probe", "error": f"{type(error).__name__}: {shown(error)}"}
+            reason = Reason(code=ReasonCode.PROBE_FAILED, facts=facts)
+            return Decision(kind=DecisionKind.WAIT, reason=reason)
+
+    def own_use(self) -> OwnUse | None:
+        """Return what this process uses, or None when that cannot be measured."""
+        if self._measure is None:
+            return None
+        try:
+            return self._measure()
+        except Exception as error:  # noqa: BLE001  a probe may raise anything
+            self._complain("own use", error)
+            return None
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Log a failure once per type: a broken probe is asked often."""
+        key = f"{what} {type(error).__name__}"
+        if key not in self._complaints:
+            self._complaints.add(key)
+            logger.warning("lardon: the probe's %s failed", what, exc_info=error)

@@ -1,0 +1,314 @@
+"""Why the governor answered as it did: a code, the figures, and one sentence."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn, TypeAlias
+
+import attrs
+
+from lardon.units import format_bytes
+
+Fact: TypeAlias = int | float | str
+
+# Beyond this many bits an integer is not written out: Python refuses to print very long
+# ones, and no reader gains from the digits.
+_FACT_BITS: Final = 1024
+_FACT_LIMIT: Final = 1 << _FACT_BITS
+
+
+class ReasonCode(enum.StrEnum):
+    """What bound a decision or ended a task. Codes are appended, never renamed."""
+
+    OK = "OK"
+    INVALID_SNAPSHOT = "INVALID_SNAPSHOT"
+    STALE_SNAPSHOT = "STALE_SNAPSHOT"
+    RAM_CAPACITY = "RAM_CAPACITY"
+    GPU_CAPACITY = "GPU_CAPACITY"
+    NO_GPU = "NO_GPU"
+    CPU_CAPACITY = "CPU_CAPACITY"
+    IO_CAPACITY = "IO_CAPACITY"
+    RAM_SHORT = "RAM_SHORT"
+    GPU_MEMORY_SHORT = "GPU_MEMORY_SHORT"
+    GPU_MEMORY_UNKNOWN = "GPU_MEMORY_UNKNOWN"
+    GPUS_BUSY = "GPUS_BUSY"
+    CPUS_BUSY = "CPUS_BUSY"
+    IO_SLOTS_BUSY = "IO_SLOTS_BUSY"
+    MEMORY_PRESSURE = "MEMORY_PRESSURE"
+    CPU_PRESSURE = "CPU_PRESSURE"
+    IO_PRESSURE = "IO_PRESSURE"
+    LOAD = "LOAD"
+    PROBE_FAILED = "PROBE_FAILED"
+    GOVERNOR_FAILED = "GOVERNOR_FAILED"
+    LEARNED = "LEARNED"
+    FORECAST = "FORECAST"
+    ZONE = "ZONE"
+    CALLBACK_RAISED = "CALLBACK_RAISED"
+    CANCELLED = "CANCELLED"
+    START_TIMEOUT = "START_TIMEOUT"
+
+    @property
+    def slots_only(self) -> bool:
+        """
+        Whether only lardon's own releases can end such a wait.
+
+        Then no timer is needed; any other wait is on live readings, which another
+        process may change without telling anybody.
+        """
+        return self in _SLOT_CODES
+
+
+_SLOT_CODES: Final = frozenset(
+    {ReasonCode.GPUS_BUSY, ReasonCode.CPUS_BUSY, ReasonCode.IO_SLOTS_BUSY}
+)
+
+
+class Facts(dict[str, Fact]):
+    """
+    A mapping that cannot be changed, and that `json.dumps` takes as it is.
+
+    `types.MappingProxyType` would be the usual choice; it can be neither pickled nor
+    written as JSON.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        message = "the facts of a reason cannot be changed"
+        raise TypeError(message)
+
+    __setitem__ = _refuse
+    __delitem__ = _refuse
+    __ior__ = _refuse
+    clear = _refuse
+    pop = _refuse
+    popitem = _refuse
+    setdefault = _refuse
+    update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict sets None: ours are constant
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type[Facts], tuple[dict[str, Fact]]]:
+        # The default would fill an empty copy item by item.
+        return Facts, (dict(self),)
+
+    def __copy__(self) -> Facts:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Facts:
+        return self
+
+
+# The facts of a START, in the order of the tuple that stands for them until somebody reads.
+_GRANT_FACTS: Final = ("resource", "asked", "found", "limit", "batch", "holders")
+
+
+def _checked_facts(facts: Mapping[str, Fact] | tuple[Fact, ...]) -> Facts | tuple[Fact, ...]:
+    if isinstance(facts, (Facts, tuple)):
+        return facts
+    for value in facts.values():
+        if not isinstance(value, str) and not -_FACT_LIMIT < value < _FACT_LIMIT:
+            return Facts({name: _readable(value) for name, value in facts.items()})
+    return Facts(facts)
+
+
+def _unpacked(facts: Mapping[str, Fact] | tuple[Fact, ...]) -> Mapping[str, Fact]:
+    if isinstance(facts, tuple):
+        return Facts(zip(_GRANT_FACTS, map(_readable, facts), strict=True))
+    return facts
+
+
+def _readable(value: Fact) -> Fact:
+    if isinstance(value, int) and value.bit_length() > _FACT_BITS:
+        return f"about 2^{value.bit_length() - 1}"
+    return value
+
+
+@attrs.frozen(kw_only=True)
+class Reason:
+    """
+    Why a decision was taken, or why a task ended.
+
+    `text` is one English sentence; where none was given it is written from `facts` when
+    somebody reads it, so that a decision which nobody explains costs no formatting. The
+    facts of a START are likewise a tuple until they are read.
+    """
+
+    code: ReasonCode
+    _text: str = attrs.field(default="", alias="text", repr=False)
+    _facts: Mapping[str, Fact] | tuple[Fact, ...] = attrs.field(
+        factory=Facts,
+        alias="facts",
+        converter=_checked_facts,
+        eq=_unpacked,
+        repr=lambda facts: repr(_unpacked(facts)),
+    )
+
+    @property
+    def text(self) -> str:
+        """One English sentence with the figures."""
+        if self._text:
+            return self._text
+        write = _SENTENCES.get(self.code)
+        return write(self.facts) if write is not None else self.code.value
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        """
+        JSON-safe figures: `asked`, `found`, `limit` where there are such, `resource`, `holders`.
+
+        They satisfy the inequality that the sentence states.
+        """
+        return _unpacked(self._facts)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _size(facts: Mapping[str, Fact], name: str) -> str:
+    value = facts.get(name, 0)
+    return format_bytes(value) if isinstance(value, int) else str(value)
+
+
+def _compared(facts: Mapping[str, Fact], one: str, other: str) -> tuple[str, str]:
+    """Return two sizes as texts that differ where the sizes do."""
+    texts = _size(facts, one), _size(facts, other)
+    if texts[0] == texts[1] and facts.get(one, 0) != facts.get(other, 0):
+        return f"{facts.get(one)} B", f"{facts.get(other)} B"
+    return texts
+
+
+def _known(facts: Mapping[str, Fact], words: str, name: str) -> str:
+    return f", {words} {_size(facts, name)}" if name in facts else ""
+
+
+def _less_reserved(facts: Mapping[str, Fact]) -> str:
+    """Return the term that tells where a capacity went, if anything is reserved."""
+    return f" less {_size(facts, 'reserved')} reserved" if facts.get("reserved") else ""
+
+
+def _held_by(facts: Mapping[str, Fact]) -> str:
+    holders = facts.get("holders")
+    return f"; held by {holders}" if holders else ""
+
+
+def _bounds(facts: Mapping[str, Fact]) -> str:
+    limits = facts.get("limits")
+    return f" ({limits})" if limits else ""
+
+
+def _items(facts: Mapping[str, Fact]) -> str:
+    count = facts.get("batch", 1)
+    return "1 item" if count == 1 else f"{count} items"
+
+
+def _capacity_sentence(what: str) -> Callable[[Mapping[str, Fact]], str]:
+    def write(facts: Mapping[str, Fact]) -> str:
+        asked, limit = _compared(facts, "asked", "limit")
+        return (
+            f"a batch of {_items(facts)} needs {asked} of {what}, more than the "
+            f"{limit} that this machine and policy can ever give{_bounds(facts)}"
+        )
+
+    return write
+
+
+def _ram_short(facts: Mapping[str, Fact]) -> str:
+    asked, found = _compared(facts, "asked", "found")
+    return (
+        f"a batch of {_items(facts)} needs {asked} of RAM, "
+        f"{found} on offer: {_size(facts, 'available')} available - "
+        f"{_size(facts, 'reserve')} reserve - {_size(facts, 'promised')} promised, "
+        f"capacity {_size(facts, 'limit')}{_less_reserved(facts)}{_held_by(facts)}{_bounds(facts)}"
+    )
+
+
+def _gpu_short(facts: Mapping[str, Fact]) -> str:
+    asked, found = _compared(facts, "asked", "found")
+    return (
+        f"a batch of {_items(facts)} needs {asked} of memory on a GPU, "
+        f"{found} on offer on {facts.get('device', 'the best one')}: "
+        f"{_size(facts, 'available')} free - {_size(facts, 'reserve')} reserve - "
+        f"{_size(facts, 'promised')} promised{_known(facts, 'in use by others', 'others')}"
+        f"{_known(facts, 'capacity', 'limit')}{_less_reserved(facts)}{_held_by(facts)}"
+    )
+
+
+def _gpu_capacity(facts: Mapping[str, Fact]) -> str:
+    need, largest = _compared(facts, "bytes", "capacity")
+    return (
+        f"asked for {facts.get('asked')} GPUs that can hold {need} each, "
+        f"{facts.get('found')} of {facts.get('limit')} can (largest capacity {largest})"
+    )
+
+
+def _count_capacity(what: str) -> Callable[[Mapping[str, Fact]], str]:
+    def write(facts: Mapping[str, Fact]) -> str:
+        return (
+            f"asked for {facts.get('asked')} {what}, more than the {facts.get('limit')} that this "
+            f"machine and policy can ever give"
+        )
+
+    return write
+
+
+def _busy(what: str) -> Callable[[Mapping[str, Fact]], str]:
+    def write(facts: Mapping[str, Fact]) -> str:
+        return (
+            f"needs {facts.get('asked')} {what}, {facts.get('found')} of "
+            f"{facts.get('limit')} free{_held_by(facts)}"
+        )
+
+    return write
+
+
+def _live(what: str, unit: str = "") -> Callable[[Mapping[str, Fact]], str]:
+    def write(facts: Mapping[str, Fact]) -> str:
+        found, limit = facts.get("found"), facts.get("limit")
+        return f"{what} is {found}{unit}, at or above the limit {limit}{unit}"
+
+    return write
+
+
+def _ok(facts: Mapping[str, Fact]) -> str:
+    return (
+        f"{_items(facts)} granted: {_size(facts, 'asked')} of RAM asked, "
+        f"{_size(facts, 'found')} on offer, capacity {_size(facts, 'limit')}"
+    )
+
+
+_SENTENCES: Final[Mapping[ReasonCode, Callable[[Mapping[str, Fact]], str]]] = {
+    ReasonCode.OK: _ok,
+    ReasonCode.INVALID_SNAPSHOT: lambda f: f"the reading contradicts itself: {f.get('problem')}",
+    ReasonCode.STALE_SNAPSHOT: lambda f: (
+        f"the reading is {f.get('found')} s old, outside 0 to {f.get('limit')} s"
+    ),
+    ReasonCode.RAM_CAPACITY: _capacity_sentence("RAM"),
+    ReasonCode.GPU_CAPACITY: _gpu_capacity,
+    ReasonCode.NO_GPU: lambda f: (
+        f"asked for {f.get('asked')} GPUs, none is visible here{_bounds(f)}"
+    ),
+    ReasonCode.CPU_CAPACITY: _count_capacity("CPUs"),
+    ReasonCode.IO_CAPACITY: _count_capacity("IO slots"),
+    ReasonCode.RAM_SHORT: _ram_short,
+    ReasonCode.GPU_MEMORY_SHORT: _gpu_short,
+    ReasonCode.GPU_MEMORY_UNKNOWN: lambda f: (
+        f"needs {f.get('asked')} GPUs with a known free figure, {f.get('found')} of "
+        f"{f.get('limit')} say how much is free"
+    ),
+    ReasonCode.GPUS_BUSY: _busy("GPUs with a free slot"),
+    ReasonCode.CPUS_BUSY: _busy("CPUs"),
+    ReasonCode.IO_SLOTS_BUSY: _busy("IO slots"),
+    ReasonCode.MEMORY_PRESSURE: _live("memory pressure (PSI some avg10)", " %"),
+    ReasonCode.CPU_PRESSURE: _live("CPU pressure (PSI some avg10)", " %"),
+    ReasonCode.IO_PRESSURE: _live("IO pressure (PSI some avg10)", " %"),
+    ReasonCode.LOAD: _live("the load average per CPU"),
+    ReasonCode.PROBE_FAILED: lambda f: f"the machine could not be read: {f.get('error')}",
+    ReasonCode.GOVERNOR_FAILED: lambda f: f"the governor failed: {f.get('error')}",
+    ReasonCode.CALLBACK_RAISED: lambda f: f"the callback raised {f.get('error')}",
+    ReasonCode.START_TIMEOUT: lambda f: (
+        f"not admitted within {f.get('limit')} s; other tasks were ahead in the queue"
+    ),
+}
