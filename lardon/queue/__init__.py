@@ -1,0 +1,1 @@
+"""The task queue: order and execution. Computes no budget."""

@@ -1,0 +1,98 @@
+"""How a task ended, as errors that keep neither memory nor frames alive."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from lardon.errors import TaskCancelled, TaskRefused
+from lardon.governor.reason import Reason, ReasonCode
+
+if TYPE_CHECKING:
+    from lardon.queue.task import Task
+
+# A reason is for people: the full error is kept beside it.
+_MESSAGE_LENGTH: Final = 300
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and message of *error*, bounded, also when it cannot be printed."""
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except BaseException:  # noqa: BLE001  a broken __str__ may raise anything
+        return f"{name} (its message cannot be printed)"
+    if len(message) > _MESSAGE_LENGTH:
+        message = f"{message[:_MESSAGE_LENGTH]}…"
+    return f"{name}: {message}" if message else name
+
+
+def raised(error: BaseException) -> Reason:
+    """Return the reason of a task whose callback raised *error*."""
+    return Reason(code=ReasonCode.CALLBACK_RAISED, facts={"error": describe(error)})
+
+
+def governor_failed(error: BaseException) -> Reason:
+    """Return the reason of a task that the governor could not answer."""
+    return Reason(code=ReasonCode.GOVERNOR_FAILED, facts={"error": describe(error)})
+
+
+def cancelled(error: BaseException | None = None, why: str = "cancelled on request") -> Reason:
+    """Return the reason of a cancelled task; the callback's own *error* stays in it."""
+    if error is None or isinstance(error, TaskCancelled):
+        return Reason(code=ReasonCode.CANCELLED, text=why)
+    text = describe(error)
+    return Reason(
+        code=ReasonCode.CANCELLED,
+        text=f"{why}; the callback raised {text}",
+        facts={"error": text},
+    )
+
+
+def forget_frames(error: BaseException) -> None:
+    """
+    Clear the local variables that the tracebacks of *error* keep alive.
+
+    Lines and functions stay readable. Frames that still run are left alone.
+    """
+    for one in _related(error):
+        traceback.clear_frames(one.__traceback__)
+
+
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """Yield *error*, its causes, contexts and the members of groups, each once."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        todo += (one.__cause__, one.__context__)
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+
+
+def refusal(task: Task) -> TaskRefused:
+    """Return the error of a task that the governor refused."""
+    reason = task.reason
+    text = reason.text if reason is not None else "refused"
+    error = TaskRefused(
+        f"task {task.id} ({task.name}) was refused: {text}",
+        task_id=task.id,
+        decision=task._decision,
+        reason=reason,
+    )
+    own = task._error
+    if own is not None and not isinstance(own, TaskRefused):
+        error.__cause__ = own
+    return error
+
+
+def cancellation(task: Task) -> TaskCancelled:
+    """Return the error of a task that was cancelled."""
+    reason = task.reason
+    text = reason.text if reason is not None else "cancelled"
+    return TaskCancelled(f"task {task.id} ({task.name}): {text}", task_id=task.id, reason=reason)
