@@ -1,0 +1,154 @@
+"""`record_batch`, `save_history` and `load_history`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from lardon import Governor, ResourceSnapshot
+from lardon.governor.history import MAX_KINDS, WINDOW, BatchRecord
+from lardon.testing import ScriptedProbe
+
+MACHINE: Final = ResourceSnapshot(taken_at=0.0, ram_total_bytes=9, ram_available_bytes=9)
+
+
+@pytest.fixture
+def governor() -> Governor:
+    return Governor(probe=ScriptedProbe(MACHINE))
+
+
+def test_a_batch_is_remembered_as_it_was_told(governor: Governor) -> None:
+    governor.record_batch("decode", 4, 1)
+    governor.record_batch("decode", 2, 0.5, 100, 7, True)
+    governor.record_batch("match", 1, 0.0, peak_ram_bytes=0)
+
+    assert governor.history("decode") == (
+        BatchRecord(items=4, duration_s=1.0),
+        BatchRecord(items=2, duration_s=0.5, peak_ram_bytes=100, peak_gpu_bytes=7, failed=True),
+    )
+    assert governor.history("match")[0].peak_ram_bytes == 0
+    assert governor.history("unheard of") == ()
+    assert governor.statistics().history == {"decode": 2, "match": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"items": 0}, "items"),
+        ({"items": -1}, "items"),
+        ({"items": 1.0}, "items"),
+        ({"items": True}, "items"),
+        ({"duration_s": -0.1}, "duration_s"),
+        ({"duration_s": float("nan")}, "duration_s"),
+        ({"duration_s": float("inf")}, "duration_s"),
+        ({"duration_s": "1"}, "duration_s"),
+        ({"peak_ram_bytes": -1}, "peak_ram_bytes"),
+        ({"peak_ram_bytes": 1.5}, "peak_ram_bytes"),
+        ({"peak_ram_bytes": True}, "peak_ram_bytes"),
+        ({"peak_gpu_bytes": -1}, "peak_gpu_bytes"),
+        ({"peak_gpu_bytes": "0"}, "peak_gpu_bytes"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused(
+    governor: Governor, changes: dict[str, Any], field: str
+) -> None:
+    figures: dict[str, Any] = {"items": 1, "duration_s": 1.0, **changes}
+
+    with pytest.raises(ValueError, match=f"^{field} must be "):
+        governor.record_batch("decode", **figures)
+
+    assert governor.history("decode") == ()
+
+
+def test_the_newest_are_kept(governor: Governor) -> None:
+    for items in range(1, WINDOW + 4):
+        governor.record_batch("decode", items, 1.0)
+
+    kept = [record.items for record in governor.history("decode")]
+    assert kept == list(range(4, WINDOW + 4))
+
+
+def test_the_kind_not_heard_of_longest_is_forgotten(governor: Governor) -> None:
+    for number in range(MAX_KINDS):
+        governor.record_batch(f"kind {number}", 1, 1.0)
+    governor.record_batch("kind 0", 1, 1.0)
+    governor.record_batch("one more", 1, 1.0)
+
+    assert len(governor.statistics().history) == MAX_KINDS
+    assert governor.history("kind 1") == ()
+    assert len(governor.history("kind 0")) == 2
+
+
+def test_what_is_saved_is_loaded(governor: Governor, tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    governor.record_batch("decode", 4, 1.25, 100, None)
+    governor.record_batch("décoder ✓", 1, 0.0, None, 2**70, True)
+    governor.save_history(path)
+    other = Governor(probe=ScriptedProbe(MACHINE))
+    other.record_batch("old", 1, 1.0)
+    before = other.generation
+
+    other.load_history(str(path))
+
+    assert other.statistics().history == {"decode": 1, "décoder ✓": 1}
+    for kind in ("decode", "décoder ✓"):
+        assert other.history(kind) == governor.history(kind)
+    assert other.generation == before
+    assert [found.name for found in tmp_path.iterdir()] == ["history.json"]
+
+
+def test_a_saved_history_is_replaced_whole(governor: Governor, tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text("something else")
+    governor.save_history(path)
+
+    assert json.loads(path.read_text()) == {"format": 1, "kinds": {}}
+
+
+def test_a_history_that_cannot_be_written_leaves_nothing_behind(
+    governor: Governor, tmp_path: Path
+) -> None:
+    folder = tmp_path / "history.json"
+    (folder / "inside").mkdir(parents=True)
+
+    with pytest.raises(OSError, match=r"history\.json"):
+        governor.save_history(folder)
+    with pytest.raises(FileNotFoundError):
+        governor.save_history(tmp_path / "nowhere" / "history.json")
+
+    assert [found.name for found in tmp_path.iterdir()] == ["history.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "Expecting value"),
+        ("[]", "not a lardon history of format 1"),
+        ("{}", "not a lardon history of format 1"),
+        ('{"format": 2, "kinds": {}}', "not a lardon history of format 1"),
+        ('{"format": 1}', "not valid"),
+        ('{"format": 1, "kinds": []}', "not valid"),
+        ('{"format": 1, "kinds": {"a": 3}}', "not valid"),
+        ('{"format": 1, "kinds": {"a": [3]}}', "not valid"),
+        ('{"format": 1, "kinds": {"a": [{"items": 1}]}}', "not valid"),
+        ('{"format": 1, "kinds": {"a": [{"items": 0, "duration_s": 1}]}}', "items must be"),
+        ('{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": 1, "x": 1}]}}', "not valid"),
+        ('{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": NaN}]}}', "duration_s must be"),
+    ],
+)
+def test_a_file_that_is_no_history_changes_nothing(
+    governor: Governor, tmp_path: Path, text: str, complaint: str
+) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(text)
+    governor.record_batch("kept", 1, 1.0)
+
+    with pytest.raises(ValueError, match=complaint):
+        governor.load_history(path)
+    with pytest.raises(FileNotFoundError):
+        governor.load_history(tmp_path / "nowhere.json")
+
+    assert governor.statistics().history == {"kept": 1}
