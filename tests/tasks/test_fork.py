@@ -1,0 +1,212 @@
+"""In a forked child the queue is the parent's: every call says so, none hangs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from lardon import Governor, Policy, QueueClosed, ResourceEstimate, TaskQueue
+from lardon.testing import ScriptedGovernor, ScriptedProbe, start, wait
+
+if TYPE_CHECKING:
+    from lardon import TaskContext
+
+PATIENCE_S: Final = 10.0
+ANY: Final = ResourceEstimate()
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),
+    # Python 3.12 warns of a fork beside threads, which is what these tests are about.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+]
+
+
+def in_child(call: Callable[[], object]) -> Any:
+    """Return what *call* returns in a forked child, or the error it raises there."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                answer = call()
+            except BaseException as error:  # noqa: BLE001  the error is the answer
+                answer = error
+            os.write(write, pickle.dumps(answer))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        if not select.select([stream], [], [], PATIENCE_S)[0]:
+            os.kill(child, signal.SIGKILL)
+        data = stream.read()
+    assert os.waitpid(child, 0)[1] == 0, "the child hung or died"
+    return pickle.loads(data)  # noqa: S301  our own child's
+
+
+def held_elsewhere(lock: Any, do: Callable[[], Any]) -> Any:
+    """Return ``do()``, called while another thread holds *lock*."""
+    holds, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            holds.set()
+            assert let_go.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert holds.wait(PATIENCE_S)
+    try:
+        return do()
+    finally:
+        let_go.set()
+        thread.join(PATIENCE_S)
+
+
+def nothing(_context: TaskContext) -> None:
+    """Do nothing."""
+
+
+CALLS: Final[dict[str, Callable[[TaskQueue], object]]] = {
+    "submit": lambda queue: queue.submit(nothing, estimate=ANY),
+    "submit_nowait": lambda queue: queue.submit_nowait(nothing, estimate=ANY),
+    "get": lambda queue: queue.get(1),
+    "tasks": lambda queue: queue.tasks(),
+    "statistics": lambda queue: queue.statistics(),
+    "subscribe": lambda queue: queue.subscribe(print),
+    "pause": lambda queue: queue.pause(1),
+    "resume": lambda queue: queue.resume(1),
+    "cancel": lambda queue: queue.cancel(1),
+    "pause_all": lambda queue: queue.pause_all(),
+    "resume_all": lambda queue: queue.resume_all(),
+    "cancel_all": lambda queue: queue.cancel_all(),
+    "resources_changed": lambda queue: queue.resources_changed(),
+    "join": lambda queue: queue.join(1.0),
+    "wait_parked": lambda queue: queue.wait_parked(1.0),
+    "close": lambda queue: queue.close(1.0),
+    "with": lambda queue: queue.__exit__(None, None, None),
+}
+TASK_CALLS: Final = [
+    "pause", "resume", "cancel", "wait", "result", "exception", "snapshot", "future",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_every_call_of_the_queue_names_the_owner(name: str) -> None:
+    with TaskQueue(ScriptedGovernor([wait()])) as queue:
+        task = queue.submit(nothing, estimate=ANY)
+        assert queue.wait_parked(PATIENCE_S)
+        error = held_elsewhere(queue._signal.lock, lambda: in_child(lambda: CALLS[name](queue)))
+
+        assert isinstance(error, QueueClosed)
+        assert error.owner_pid == os.getpid()
+        assert str(os.getpid()) in str(error)
+        # The parent is not affected.
+        assert task.cancel()
+        assert queue.submit(nothing, estimate=ANY).cancel()
+
+
+@pytest.mark.parametrize("name", TASK_CALLS)
+def test_every_call_of_an_unfinished_task_does_too(name: str) -> None:
+    with TaskQueue(ScriptedGovernor([wait()])) as queue:
+        task = queue.submit(nothing, estimate=ANY)
+
+        def call() -> object:
+            attribute = getattr(task, name)
+            return attribute() if callable(attribute) else attribute
+
+        error = held_elsewhere(queue._signal.lock, lambda: in_child(call))
+
+        assert isinstance(error, QueueClosed)
+        assert error.owner_pid == os.getpid()
+        task.cancel()
+
+
+def test_the_refusal_in_a_child_without_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests above see from afar, on this side of the fork."""
+    with TaskQueue(ScriptedGovernor([start()])) as queue:
+        with monkeypatch.context() as patched:
+            patched.setattr("lardon.queue.signal.forks", lambda: -1)
+            for call in CALLS.values():
+                with pytest.raises(QueueClosed, match=f"process {os.getpid()}"):
+                    call(queue)
+            assert not queue._signal.owned_here()
+        assert queue.submit(nothing, estimate=ANY).wait(PATIENCE_S)
+
+
+def test_a_callback_that_forks_leaves_the_queue_to_its_parent() -> None:
+    """The child has a copy of the worker's thread; the context refuses it too."""
+
+    def callback(context: TaskContext) -> list[object]:
+        calls: list[Callable[[], object]] = [
+            context.checkpoint,
+            context.sequence_break,
+            lambda: context.set_progress(1),
+            lambda: next(context.batches([1])),
+        ]
+        return [
+            held_elsewhere(context._task._signal.lock, lambda: in_child(call))  # noqa: B023
+            for call in calls
+        ]
+
+    governor = ScriptedGovernor([start()])
+    with TaskQueue(governor) as queue:
+        errors = queue.submit(callback, estimate=ANY).result(PATIENCE_S)
+
+    assert [type(error) for error in errors] == [QueueClosed] * 4
+    assert governor.released == 1
+
+
+def test_a_child_may_have_a_queue_of_its_own() -> None:
+    governor = Governor(Policy.unlimited(), probe=ScriptedProbe(_snapshot()))
+
+    def use_it() -> object:
+        with TaskQueue(governor) as own:
+            return own.submit(lambda _: "the child's", estimate=ANY).result(PATIENCE_S)
+
+    with TaskQueue(governor) as queue:
+        assert queue.submit(nothing, estimate=ANY).wait(PATIENCE_S)
+        assert in_child(use_it) == "the child's"
+
+
+def test_the_childs_exit_is_silent() -> None:
+    """Dropping the copy of the queue neither waits nor warns."""
+
+    def drop() -> list[str]:
+        seen: list[str] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            sys.unraisablehook = lambda args: seen.append(str(args))
+            holder.clear()
+            import gc
+
+            gc.collect()
+        from lardon.queue import worker
+
+        worker._close_all()
+        return seen
+
+    holder = [TaskQueue(ScriptedGovernor([wait()]))]
+    queue = holder[0]
+    queue.submit(nothing, estimate=ANY)
+    assert queue.wait_parked(PATIENCE_S)
+    ref = holder
+    del queue
+    assert in_child(drop) == []
+    assert ref[0].close(PATIENCE_S)
+
+
+def _snapshot() -> Any:
+    from lardon import ResourceSnapshot
+
+    return ResourceSnapshot(taken_at=0.0, ram_total_bytes=1 << 34, ram_available_bytes=1 << 34)
