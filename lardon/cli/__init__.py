@@ -1,0 +1,1 @@
+"""The `lardon` command. Needs the extra `cli`; nothing here is imported by `import lardon`."""
