@@ -1,0 +1,1 @@
+"""The parts of `photo_features.py`: pure functions first, then what talks to people."""
