@@ -183,7 +183,9 @@ def test_a_single_item_is_spelled_as_one() -> None:
 def test_a_budget_that_is_partly_reserved_says_so() -> None:
     """Without that term the sum would not come to what it says is on offer."""
     probe = ScriptedProbe(
-        ResourceSnapshot(taken_at=0.0, ram_total_bytes=24 * GiB, ram_available_bytes=22 * GiB)
+        ResourceSnapshot(
+            taken_at=0.0, ram_total_bytes=24 * GiB, ram_available_bytes=22 * GiB, cpus=2
+        )
     )
     governor = Governor(Policy(ram_limit_bytes=256 * MiB), probe=probe)
     asked = ResourceEstimate(ram_bytes=160 * MiB)
