@@ -34,25 +34,6 @@ def _positioned_read(fd: int, size: int, offset: int) -> bytes:
 pread: Callable[[int, int, int], bytes] = getattr(os, "pread", _positioned_read)
 
 
-# Grows in a forked child, where /proc/self of a kept-open file is still the parent.
-# Asking for the process number instead is a system call at every snapshot.
-_forks = 0
-
-
-def _count_fork() -> None:
-    global _forks  # noqa: PLW0603  it counts for the process, not for an object
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
-
-
-def forks() -> int:
-    """Return a number that is different in a forked child and its parent."""
-    return _forks
-
-
 class VanishedError(Exception):
     """A file that was there went away: the process was moved to another cgroup."""
 

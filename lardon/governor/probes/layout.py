@@ -8,6 +8,7 @@ from itertools import chain
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from lardon.forks import forks
 from lardon.governor.probes import cgroup_memory, cpus, zfs
 from lardon.governor.probes.cgroup_memory import LimitedLevel
 from lardon.governor.probes.cpus import CpuLevel
@@ -17,7 +18,6 @@ from lardon.governor.probes.files import (
     Source,
     VanishedError,
     Warnings,
-    forks,
     open_file,
     read_whole,
 )

@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
+from lardon.forks import forks
 from lardon.governor.probes.bounded import Helper
-from lardon.governor.probes.files import Warnings, forks
+from lardon.governor.probes.files import Warnings
 from lardon.governor.probes.gpu_visibility import VARIABLE, Device, Visibility, visible_devices
 from lardon.governor.probes.nvml_cards import (
     INTEGRATED_NAMES,

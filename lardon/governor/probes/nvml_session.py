@@ -7,8 +7,8 @@ import math
 import threading
 from typing import Any, Final
 
+from lardon.forks import forks
 from lardon.governor.probes.bounded import Helper
-from lardon.governor.probes.files import forks
 from lardon.governor.probes.nvml_cards import KnownCard, described, unavailable
 
 # How long a driver that is not there, or a card that does not answer, is left alone; and
