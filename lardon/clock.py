@@ -68,6 +68,9 @@ def checked_timeout(timeout: float | None, name: str = "timeout") -> float | Non
     """
     if timeout is None:
         return None
+    if isinstance(timeout, (str, bytes)):
+        message = f"{name} must be None or a number of seconds, not {timeout!r}"
+        raise TypeError(message)
     try:
         seconds = float(timeout)
     except OverflowError:  # an integer beyond every float

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -84,6 +86,7 @@ class SignalRelay:
     def __init__(self) -> None:
         self.received: list[int] = []
         """The signals that came, in order."""
+        self._pending: deque[int] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupts = 0
         self._before: dict[int, Any] = {}
@@ -107,9 +110,8 @@ class SignalRelay:
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
         """Return the status of *process* when it has ended; signals go to it until then."""
-        for number in self.received:
-            self._pass_on(process, number)
         self._process = process
+        self._pass_on_pending(process)
         while True:
             try:
                 return status_of_child(process.wait(_SLICE_S))
@@ -118,8 +120,15 @@ class SignalRelay:
 
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)
+        self._pending.append(number)
         if self._process is not None:
-            self._pass_on(self._process, number)
+            self._pass_on_pending(self._process)
+
+    def _pass_on_pending(self, process: subprocess.Popen[bytes]) -> None:
+        # Taken out one by one: another signal may arrive, and do the same, at any moment.
+        with contextlib.suppress(IndexError):
+            while True:
+                self._pass_on(process, self._pending.popleft())
 
     def _pass_on(self, process: subprocess.Popen[bytes], number: int) -> None:
         if number == signal.SIGINT:

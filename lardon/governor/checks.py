@@ -5,10 +5,44 @@ from __future__ import annotations
 import math
 import operator
 import reprlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lardon.errors import InvalidEstimate, InvalidPolicy
+
+
+# A reason is for people: the full error is kept beside it.
+_MESSAGE_LENGTH: Final = 300
+
+
+def described(error: BaseException) -> str:
+    """Return the type and message of *error*, bounded, also when it cannot be printed."""
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except BaseException:  # noqa: BLE001  a broken __str__ may raise anything
+        return f"{name} (its message cannot be printed)"
+    if len(message) > _MESSAGE_LENGTH:
+        message = f"{message[:_MESSAGE_LENGTH]}…"
+    return f"{name}: {message}" if message else name
+
+
+def text(name: str, value: object) -> str:
+    """Return *value*, or raise TypeError when it is no text."""
+    if not isinstance(value, str):
+        message = f"{name} must be a text, not {shown(value)}"
+        raise TypeError(message)
+    return value
+
+
+def uuids(devices: Iterable[str]) -> Iterable[str]:
+    """Return *devices*, or raise TypeError for one text, which would be taken apart."""
+    if isinstance(devices, str):
+        message = f"devices must be a collection of UUIDs, not the text {devices!r}"
+        raise TypeError(message)
+    return devices
 
 
 def shown(value: object) -> str:

@@ -13,7 +13,7 @@ from lardon.clock import Clock, MachineClock, checked_timeout
 from lardon.errors import InvalidEstimate
 from lardon.events import Listeners
 from lardon.governor.admission import evaluate
-from lardon.governor.checks import refuse
+from lardon.governor.checks import refuse, text, uuids
 from lardon.governor.decision import Contract, Decision, DecisionKind
 from lardon.governor.estimate import ResourceEstimate
 from lardon.governor.history import (
@@ -181,6 +181,8 @@ class Governor:
         chosen = None
         if devices is not None or type(estimate) is not ResourceEstimate:
             chosen = self._checked(estimate, devices)
+        if type(holder) is not str:  # it stands in the sentences of those who wait for it
+            text("holder", holder)
         # The own use is read first: memory that grows between the two readings is then
         # missing from the availability, never counted twice in favour of the caller.
         seen = self._generation
@@ -217,7 +219,7 @@ class Governor:
     ) -> frozenset[str] | None:
         if not isinstance(estimate, ResourceEstimate):
             raise refuse(InvalidEstimate, "estimate", estimate, "a lardon.ResourceEstimate")
-        return None if devices is None else frozenset(devices)
+        return None if devices is None else frozenset(uuids(devices))
 
     def _use_of_holder(self) -> OwnUse | None:
         """Measure this process, where that tells the use of the only holder."""

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lardon.events import logger
-from lardon.governor.checks import shown
+from lardon.governor.checks import described, shown
 from lardon.governor.decision import Decision, DecisionKind
 from lardon.governor.reason import Reason, ReasonCode
-from lardon.governor.snapshot import MeasuringProbe
+from lardon.governor.snapshot import MeasuringProbe, ResourceSnapshot
 
 if TYPE_CHECKING:
-    from lardon.governor.snapshot import OwnUse, Probe, ResourceSnapshot
+    from lardon.governor.snapshot import OwnUse, Probe
+
+
+def checked_snapshot(snapshot: object) -> ResourceSnapshot:
+    """Return *snapshot*, or raise TypeError when it is none."""
+    if not isinstance(snapshot, ResourceSnapshot):
+        message = f"a snapshot must be a lardon.ResourceSnapshot, not {shown(snapshot)}"
+        raise TypeError(message)
+    return snapshot
 
 
 class Reader:
@@ -20,6 +28,9 @@ class Reader:
     __slots__ = ("_complaints", "_measure", "probe")
 
     def __init__(self, probe: Probe) -> None:
+        if isinstance(probe, type) or not callable(getattr(probe, "snapshot", None)):
+            message = f"a probe must have a snapshot method, unlike {shown(probe)}"
+            raise TypeError(message)
         self.probe = probe
         self._measure = probe.own_use if isinstance(probe, MeasuringProbe) else None
         self._complaints: set[str] = set()
@@ -27,10 +38,10 @@ class Reader:
     def snapshot(self) -> ResourceSnapshot | Decision:
         """Return a fresh reading, or the WAIT that stands for a probe that raised."""
         try:
-            return self.probe.snapshot()
+            return checked_snapshot(self.probe.snapshot())
         except Exception as error:  # noqa: BLE001  a probe may raise anything
             self._complain("snapshot", error)
-            facts = {"resource": "probe", "error": f"{type(error).__name__}: {shown(error)}"}
+            facts = {"resource": "probe", "error": described(error)}
             reason = Reason(code=ReasonCode.PROBE_FAILED, facts=facts)
             return Decision(kind=DecisionKind.WAIT, reason=reason)
 

@@ -309,6 +309,6 @@ _SENTENCES: Final[Mapping[ReasonCode, Callable[[Mapping[str, Fact]], str]]] = {
     ReasonCode.GOVERNOR_FAILED: lambda f: f"the governor failed: {f.get('error')}",
     ReasonCode.CALLBACK_RAISED: lambda f: f"the callback raised {f.get('error')}",
     ReasonCode.START_TIMEOUT: lambda f: (
-        f"not admitted within {f.get('limit')} s; other tasks were ahead in the queue"
+        f"not admitted within {f.get('limit')} s: its turn did not come in time"
     ),
 }

@@ -75,9 +75,9 @@ class ResourceSnapshot:
         """What makes this reading invalid, in words, or None for a reading to decide on."""
         if self.ram_total_bytes > 0 and self.ram_available_bytes >= 0 and self.cpus >= 1:
             return None
-        if self.ram_total_bytes <= 0:
+        if not self.ram_total_bytes > 0:
             return f"ram_total_bytes is {self.ram_total_bytes}"
-        if self.ram_available_bytes < 0:
+        if not self.ram_available_bytes >= 0:
             return f"ram_available_bytes is {self.ram_available_bytes}"
         return f"cpus is {self.cpus}"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import attrs
 
 from lardon.clock import checked_timeout
+from lardon.governor.checks import text
 from lardon.governor.decision import Contract, Decision, DecisionKind
 from lardon.queue import batches as _batches
 from lardon.queue.outcome import cancellation, governor_failed, refusal
@@ -97,7 +98,9 @@ class TaskContext:
         """
         task = self._task
         with task._signal.open_lock():
-            task._progress = task._progress.advanced(done, total, message)
+            # What has ended stays as it was.
+            if not self._over:
+                task._progress = task._progress.advanced(done, total, text("message", message))
 
     def checkpoint(self) -> bool:
         """

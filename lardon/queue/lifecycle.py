@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lardon.errors import QueueClosed
 from lardon.events import Listeners, logger
+from lardon.governor.checks import shown
 from lardon.queue.context import TaskContext
 from lardon.queue.line import Line
 from lardon.queue.outcome import cancelled
@@ -51,6 +52,9 @@ class Lifecycle:
     )
 
     def __init__(self, governor: GovernorLike, name: str, history: int) -> None:
+        if not callable(getattr(governor, "reserve", None)):
+            message = f"governor must be a lardon.Governor, not {shown(governor)}"
+            raise TypeError(message)
         self.governor = governor
         self.name = name
         self.signal = Signal(governor.clock)

@@ -105,7 +105,7 @@ class Line:
             self._compact()
 
     def expired(self, now: float, head: Task | None) -> list[Task]:
-        """Return the pending tasks whose time to start is over, without an asked *head*."""
+        """Return the pending tasks whose time to start is over, without a *head* that was asked."""
         late: list[Task] = []
         asked: Task | None = None
         expiries, timed = self.expiries, self._timed
@@ -113,7 +113,8 @@ class Line:
             task = timed.pop(heapq.heappop(expiries)[1], None)
             if task is None or task._state is not TaskState.PENDING:
                 continue
-            if task is head and task._since is not None:
+            # With a time of 0 the head is asked once, as a lock is tried.
+            if task is head and (task._since is not None or task._expires == task._submitted):
                 asked = task
             else:
                 late.append(task)

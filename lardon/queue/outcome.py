@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lardon.errors import TaskCancelled, TaskRefused
+from lardon.governor.checks import described
 from lardon.governor.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from lardon.queue.task import Task
 
-# A reason is for people: the full error is kept beside it.
-_MESSAGE_LENGTH: Final = 300
-
-
-def describe(error: BaseException) -> str:
-    """Return the type and message of *error*, bounded, also when it cannot be printed."""
-    name = type(error).__name__
-    try:
-        message = str(error)
-    except BaseException:  # noqa: BLE001  a broken __str__ may raise anything
-        return f"{name} (its message cannot be printed)"
-    if len(message) > _MESSAGE_LENGTH:
-        message = f"{message[:_MESSAGE_LENGTH]}…"
-    return f"{name}: {message}" if message else name
-
 
 def raised(error: BaseException) -> Reason:
     """Return the reason of a task whose callback raised *error*."""
-    return Reason(code=ReasonCode.CALLBACK_RAISED, facts={"error": describe(error)})
+    return Reason(code=ReasonCode.CALLBACK_RAISED, facts={"error": described(error)})
 
 
 def governor_failed(error: BaseException) -> Reason:
     """Return the reason of a task that the governor could not answer."""
-    return Reason(code=ReasonCode.GOVERNOR_FAILED, facts={"error": describe(error)})
+    return Reason(code=ReasonCode.GOVERNOR_FAILED, facts={"error": described(error)})
 
 
 def cancelled(error: BaseException | None = None, why: str = "cancelled on request") -> Reason:
     """Return the reason of a cancelled task; the callback's own *error* stays in it."""
     if error is None or isinstance(error, TaskCancelled):
         return Reason(code=ReasonCode.CANCELLED, text=why)
-    text = describe(error)
+    text = described(error)
     return Reason(
         code=ReasonCode.CANCELLED,
         text=f"{why}; the callback raised {text}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lardon.errors import QueueClosed, WorkerDied
 from lardon.forks import forks
-from lardon.queue.outcome import describe
+from lardon.governor.checks import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ class Signal:
     def death(self) -> WorkerDied:
         """Return the error that says why the worker died. Only after `error` was set."""
         assert self.error is not None
-        error = WorkerDied(f"the worker died: {describe(self.error)}")
+        error = WorkerDied(f"the worker died: {described(self.error)}")
         error.__cause__ = self.error
         return error
 

@@ -70,7 +70,7 @@ class TaskTable:
         task = ref() if ref is not None else None
         if task is not None:
             return task
-        for summary in self._history:
+        for summary in list(self._history):
             if summary[0] == task_id:
                 return Task._recalled(self._signal, summary)
         message = f"no task {task_id} is known here: it never was, or it is finished and forgotten"
@@ -78,7 +78,8 @@ class TaskTable:
 
     def snapshots(self) -> tuple[TaskSnapshot, ...]:
         """Return the history and the unfinished tasks, in order of submission."""
-        views = [Task._recalled(self._signal, summary)._view() for summary in self._history]
-        views += [task._view() for task in self.live.values()]
+        # Copies, because a signal handler may change either in the middle.
+        views = [Task._recalled(self._signal, summary)._view() for summary in list(self._history)]
+        views += [task._view() for task in list(self.live.values())]
         views.sort(key=lambda view: view.id)
         return tuple(views)

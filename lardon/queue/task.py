@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lardon.clock import checked_timeout
 from lardon.errors import InvalidTransition, TaskNotFinished, UnknownTask
 from lardon.events import deliver
+from lardon.governor.checks import shown
 from lardon.queue.outcome import cancellation, refusal
 from lardon.queue.states import TRANSITIONS, TaskState
 from lardon.queue.views import NO_PROGRESS, Progress, TaskSnapshot
@@ -276,6 +277,9 @@ class Task:
         It runs on the thread that ended the task, with no lock held. What it raises is
         logged. A callback that ends another task does not nest: it is queued.
         """
+        if not callable(fn):
+            message = f"a done-callback must be callable, not {shown(fn)}"
+            raise TypeError(message)
         with self._signal.open_lock():
             if not self._state.terminal:
                 self._watched().callbacks.append(fn)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lardon.clock import MachineClock, checked_timeout
 from lardon.errors import InvalidEstimate, QueueFull, WouldDeadlock
-from lardon.governor.checks import refuse, shown
+from lardon.governor.checks import described, refuse, shown, text
 from lardon.governor.default import default_governor
 from lardon.governor.estimate import ResourceEstimate
 from lardon.queue import worker
 from lardon.queue.lifecycle import Lifecycle
-from lardon.queue.outcome import describe
 from lardon.queue.states import TaskState
 from lardon.queue.task import Task
 from lardon.queue.views import TaskEvent, TaskSnapshot
@@ -55,7 +54,7 @@ class TaskQueue:
     ) -> None:
         if capacity is not None:
             capacity = _count("capacity", capacity, 1)
-        self.name = name
+        self.name = text("name", name)
         self._capacity = capacity
         history = _count("history", history, 0)
         governor = governor if governor is not None else default_governor()
@@ -138,6 +137,7 @@ class TaskQueue:
             raise TypeError(message)
         if not isinstance(estimate, ResourceEstimate):
             raise refuse(InvalidEstimate, "estimate", estimate, "a lardon.ResourceEstimate")
+        name = name if name is None else text("name", name)
         return Task(self, self._signal, fn, args, kwargs or None, estimate, name)
 
     def _wait_for_room(self, capacity: int) -> None:
@@ -190,7 +190,7 @@ class TaskQueue:
                 cancelled=table.ended[TaskState.CANCELLED],
                 submitted=life.next_id - 1,
                 worker_alive=self._thread.is_alive() and error is None,
-                worker_error=None if error is None else describe(error),
+                worker_error=None if error is None else described(error),
             )
 
     def subscribe(self, listener: Callable[[TaskEvent], object]) -> Callable[[], None]:

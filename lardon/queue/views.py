@@ -42,7 +42,8 @@ def _amount(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         message = f"{name} must be a number, not {value!r}"
         raise TypeError(message)
-    if not math.isfinite(value) or value < 0:
+    # An integer of any size is finite, and may be too large for a float.
+    if (isinstance(value, float) and not math.isfinite(value)) or value < 0:
         message = f"{name} must be a finite number of at least 0, not {value!r}"
         raise ValueError(message)
     return value

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 EXIT_GRACE_S: Final = 5.0
 
 
+class _ForkedChild(BaseException):
+    """Raised where a callback has returned in a child that it forked."""
+
+
 class Nap(NamedTuple):
     """What the worker does when nothing can run: sleep until news, or for a time."""
 
@@ -71,6 +75,9 @@ def _serve(ref: weakref.ref[TaskQueue], signal: Signal) -> None:
                 return
             del queue
             signal.sleep(nap.seen, nap.timeout)
+    except _ForkedChild:
+        # This thread is the only one of a child that a callback forked: the child ends here.
+        return
     except BaseException as error:  # noqa: BLE001  whatever kills the worker is kept
         queue = ref()
         if queue is not None:
@@ -176,6 +183,9 @@ def _run(life: Lifecycle, task: Task, context: TaskContext) -> None:
         failure = error
     finally:
         current.context = None
+        if not life.signal.owned_here():
+            # Tasks, events and reservations are the parent's.
+            raise _ForkedChild
     del fn, args, kwargs, variables
     if failure is not None:
         # The first entry is this function's own.

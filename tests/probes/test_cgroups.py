@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lardon import DecisionKind, Governor, ReasonCode, ResourceEstimate, SystemProbe
 from lardon.governor.probes import linux
 from lardon.governor.probes.files import Batch, ControlFile, VanishedError, Warnings
 from lardon.governor.probes.kernel_text import amount
@@ -20,6 +21,7 @@ from lardon.governor.probes.mounts import (
     parse_membership,
     parse_mounts,
 )
+from lardon.testing import FakeNvml, FakeRoot
 from lardon.units import GiB
 
 if TYPE_CHECKING:
@@ -329,3 +331,26 @@ def test_new_files_are_found_within_a_second(machine: Machine) -> None:
     assert layout.is_current(1e9)
     assert not layout.is_current(0.0)
     assert linux.LAYOUT_S <= 1.0
+
+
+def test_a_limit_that_cannot_be_opened_for_want_of_descriptors_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known then: the reading fails, and nothing starts on no data."""
+    root = FakeRoot(tmp_path)
+    root.memory(total_bytes=16 * GiB, available_bytes=12 * GiB)
+    root.memory_v2("/job", max_bytes=2 * GiB, current_bytes=GiB // 2)
+    governor = Governor(probe=SystemProbe(root, FakeNvml([]), environ={}))
+    asked = ResourceEstimate(ram_bytes=8 * GiB)
+    assert governor.decide(asked).kind is DecisionKind.REJECT
+    really_open = os.open
+
+    def exhausted(path: str, flags: int, *more: int) -> int:
+        if "memory.max" in str(path):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return really_open(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", exhausted)
+    assert governor.decide(asked).reason.code is ReasonCode.PROBE_FAILED
+    monkeypatch.undo()
+    assert governor.decide(asked).kind is DecisionKind.REJECT

@@ -6,6 +6,7 @@ import os
 import pickle
 import select
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -210,3 +211,39 @@ def _snapshot() -> Any:
     from lardon import ResourceSnapshot
 
     return ResourceSnapshot(taken_at=0.0, ram_total_bytes=1 << 34, ram_available_bytes=1 << 34)
+
+
+FORKER = """
+import os, sys
+from lardon import Governor, Policy, ResourceEstimate, TaskQueue
+
+main = os.getpid()
+queue = TaskQueue(Governor(Policy.unlimited()))
+queue.subscribe(lambda event: os.getpid() == main or os.write(1, b"event in child "))
+
+def fork(context):
+    return os.fork() or "child"
+
+task = queue.submit(fork, estimate=ResourceEstimate())
+more = queue.submit(
+    lambda context: os.getpid() == main or os.write(1, b"task in child "),
+    estimate=ResourceEstimate(),
+)
+child = task.result(timeout=10)
+more.result(timeout=10)
+assert os.waitpid(child, 0) == (child, 0)
+queue.close()
+os.write(1, b"done")
+"""
+
+
+def test_a_child_that_returns_from_a_callback_is_no_second_worker() -> None:
+    """It has a copy of the worker's thread, and of every task that waits."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKER],
+        capture_output=True,
+        timeout=15,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, b"done"), ended.stderr

@@ -24,6 +24,7 @@ def new_task(number: int, expires: float | None = None) -> Task:
     task = Task(None, SIGNAL, None, (), None, ESTIMATE, None)
     task.id = number
     task._expires = expires
+    task._submitted = -1.0
     return task
 
 

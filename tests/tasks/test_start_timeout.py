@@ -218,3 +218,17 @@ def test_no_limit_and_huge_limits(timeout: float | None) -> None:
         queue.resources_changed()
 
         assert task.result(PATIENCE_S) == "ran"
+
+
+def test_a_time_of_zero_asks_once() -> None:
+    """As a lock is tried: admitted now, or refused with the governor's own answer."""
+    governor = ScriptedGovernor([start(), wait("no room")])
+    with TaskQueue(governor) as queue:
+        admitted = queue.submit(lambda context: "ran", estimate=ANY, start_timeout_s=0)
+        assert admitted.result(timeout=10) == "ran"
+        refused = queue.submit(lambda context: "ran", estimate=ANY, start_timeout_s=0)
+        assert refused.wait(timeout=10)
+
+    assert refused.state is TaskState.FAILED
+    assert str(refused.reason) == "no room"
+    assert len(governor.asked) == 2

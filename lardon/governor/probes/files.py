@@ -20,6 +20,10 @@ MAX_READ_BYTES: Final = 1 << 20
 # that was switched off, pressure accounting that the kernel was booted without.
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EOPNOTSUPP})
 
+# The process has no descriptor or memory left to look with: nothing is known then, least of
+# all that there is no limit. The whole reading fails.
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
 # The cgroup was removed, the process that /proc/self stood for is no more, or somebody
 # closed every descriptor of this process.
 GONE: Final = frozenset({errno.ENODEV, errno.ESRCH, errno.EBADF})
@@ -240,6 +244,8 @@ def open_file(path: str, parse: Callable[[bytes], T], default: T, warnings: Warn
     try:
         return ControlFile(path, parse, default, warnings)
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
         if error.errno not in ABSENT:
             warnings.warn(path, f"ignored, because it cannot be opened: {error}")
         return AbsentFile(default)
@@ -250,5 +256,9 @@ def read_whole(path: str) -> bytes | None:
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123  pathlib is slow to import
             return file.read()
-    except (OSError, ValueError):
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
+        return None
+    except ValueError:
         return None
