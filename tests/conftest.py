@@ -27,12 +27,15 @@ PATIENCE_S: Final = 10.0
 
 # Time per example says more about the machine than about lardon; a test that hangs is ended
 # by pytest-timeout. CI sees the same cases every time.
-# A shell starts its background jobs with SIGINT ignored, and nohup its command with SIGHUP;
-# children inherit that, and tests that send it to programs of their own would see nothing.
+# A shell starts its background jobs with SIGINT and SIGQUIT ignored, and nohup its command
+# with SIGHUP; children inherit that, and tests that send these to programs of their own would
+# see nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for _name in ("SIGQUIT", "SIGHUP"):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
