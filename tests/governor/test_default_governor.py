@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Final
 import pytest
 
 from lardon import Governor, Policy, ResourceEstimate, ResourceSnapshot, default_governor
+from lardon.governor import default
 from lardon.testing import ScriptedProbe
 
 FORKED: Final = """
@@ -67,6 +69,59 @@ def test_everybody_gets_the_same_one() -> None:
     assert set(found) == {default_governor()}
     assert len(found) == 4
     assert default_governor().policy == Policy()
+
+
+class Overtaken:
+    """A lock at whose door one thread, having found no governor, lets another go first."""
+
+    def __init__(self) -> None:
+        self.slow: threading.Thread | None = None
+        self.arrived = threading.Event()
+        self.go_on = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is self.slow:
+            self.arrived.set()
+            assert self.go_on.wait(timeout=5)
+        self._lock.acquire()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._lock.release()
+
+
+def test_two_threads_that_both_found_none_get_the_same_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The later one looks again below the lock, and makes no second governor."""
+    found: list[Governor] = []
+    lock = Overtaken()
+    monkeypatch.setattr(default, "_default", {})
+    monkeypatch.setattr(default, "_lock", lock)
+    lock.slow = threading.Thread(target=lambda: found.append(default_governor()), daemon=True)
+
+    lock.slow.start()
+    assert lock.arrived.wait(timeout=5)
+    first = default_governor()
+    lock.go_on.set()
+    lock.slow.join(timeout=5)
+
+    assert found == [first]
+    assert default_governor() is first
+
+
+def test_a_platform_without_forks_has_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "register_at_fork", raising=False)
+    assert default.__file__ is not None
+    spec = importlib.util.spec_from_file_location("lardon.governor.default_2", default.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+
+    spec.loader.exec_module(module)
+
+    assert module.default_governor() is module.default_governor()
+    assert module.default_governor() is not default_governor()
 
 
 def test_it_reads_this_machine() -> None:

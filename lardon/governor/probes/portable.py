@@ -28,7 +28,7 @@ class PortableHost:
 
     def read(
         self, now: Callable[[], float], gpus: tuple[GpuSnapshot, ...], told: tuple[str, ...]
-    ) -> ResourceSnapshot | None:
+    ) -> ResourceSnapshot:
         """Return the figures at *now*; what psutil raises on RAM is passed on."""
         swap_total, swap_used = self._swap_at(now())
         load = _load()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lardon.governor.probes.files import Warnings
     from lardon.governor.probes.host import HostReader
     from lardon.governor.probes.nvml import NvmlReader
+    from lardon.governor.probes.portable import PortableHost
 
 # The kernel module of the driver lists its cards here, before NVML has started.
 _DRIVER_CARDS = "proc/driver/nvidia/gpus"
@@ -62,7 +63,7 @@ class SystemProbe:
         environ = os.environ if environ is None else environ
         warnings = Warnings()
         self._host = self._host_reader(environ, warnings, rlimits=rlimits)
-        self._portable: HostReader | None = None
+        self._portable: PortableHost | None = None
         self._gpus = self._gpu_reader(nvml, environ, warnings, integrated_names)
 
     def snapshot(self) -> ResourceSnapshot:
@@ -134,9 +135,7 @@ class SystemProbe:
             with contextlib.suppress(Exception):
                 if self._portable is None:
                     self._portable = _portable_host()
-                found = self._portable.read(self._now, gpus, told)
-                if found is not None:
-                    return found
+                return self._portable.read(self._now, gpus, told)
         # A reading that says nothing is one that nobody decides on.
         return ResourceSnapshot(
             taken_at=self._now(), ram_total_bytes=0, ram_available_bytes=0, gpus=gpus, limits=told
@@ -151,7 +150,7 @@ def _driver_cards(root: str) -> int:
         return 1
 
 
-def _portable_host() -> HostReader:
+def _portable_host() -> PortableHost:
     # psutil takes longer to import than all of lardon, and Linux does not need it.
     from lardon.governor.probes.portable import PortableHost
 
