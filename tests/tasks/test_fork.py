@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from lardon import Governor, Policy, QueueClosed, ResourceEstimate, TaskQueue
+from lardon import Governor, Policy, QueueClosed, ResourceEstimate, TaskContext, TaskQueue
+from lardon.forks import forks
+from lardon.queue.views import TaskEvent
 from lardon.testing import ScriptedGovernor, ScriptedProbe, start, wait
 
 if TYPE_CHECKING:
@@ -247,3 +249,23 @@ def test_a_child_that_returns_from_a_callback_is_no_second_worker() -> None:
     )
 
     assert (ended.returncode, ended.stdout) == (0, b"done"), ended.stderr
+
+
+def test_a_copied_worker_ends_without_a_word() -> None:
+    """The same within one process: the callback makes its queue look like a parent's."""
+    governor = ScriptedGovernor([start()])
+    queue = TaskQueue(governor)
+    told: list[TaskEvent] = []
+
+    def fork_in_effect(context: TaskContext) -> None:
+        queue.subscribe(told.append)
+        context._task._signal._born = -1
+
+    queue.submit(fork_in_effect, estimate=ResourceEstimate())
+    queue._thread.join(10)
+
+    assert not queue._thread.is_alive()
+    assert told == []
+    assert len(governor.reservations()) == 1, "it is the parent's to release"
+    queue._signal._born = forks()
+    assert queue.close(timeout=10)

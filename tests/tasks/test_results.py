@@ -612,3 +612,15 @@ def test_a_started_task_is_not_kept_until_its_start_timeout(gate: Gate) -> None:
         assert [ref() for ref in kept] == [None, None]
         gate.open()
         assert hurried.wait(PATIENCE_S)
+
+
+def test_progress_after_the_end_changes_nothing() -> None:
+    kept: list[TaskContext] = []
+    with TaskQueue(ScriptedGovernor([start()])) as queue:
+        task = queue.submit(kept.append, estimate=ResourceEstimate())
+        assert task.wait(timeout=10)
+    ended = task.snapshot()
+
+    kept[0].set_progress(99, 100, "late")
+
+    assert task.snapshot() == ended
