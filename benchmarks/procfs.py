@@ -50,7 +50,7 @@ def thread_counters(pid: int, thread: int) -> ThreadCounters:
 
 def all_threads(pid: int) -> dict[int, ThreadCounters]:
     """Return the counters of every thread of a process."""
-    threads = sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+    threads = sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208  names alone
     return {thread: thread_counters(pid, thread) for thread in threads}
 
 

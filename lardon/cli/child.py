@@ -141,7 +141,7 @@ class SignalRelay:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """End *process* within `GRACE_S`: the first Ctrl-C has asked it to."""
-        if not hasattr(signal, "setitimer") or self._interrupts > 2:  # noqa: PLR2004
+        if not hasattr(signal, "setitimer") or self._interrupts > 2:  # noqa: PLR2004  the third and later
             process.kill()
             return
         process.terminate()
