@@ -63,6 +63,7 @@ def test_h72_a_chain_of_done_callbacks_needs_constant_stack() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)  # ten thousand tasks and as many listings, under coverage
 def test_h73_listing_while_tasks_come_and_go_never_raises() -> None:
     errors: list[BaseException] = []
     stop = threading.Event()
@@ -82,7 +83,7 @@ def test_h73_listing_while_tasks_come_and_go_never_raises() -> None:
     with TaskQueue(ScriptedGovernor([start()]), history=16, capacity=32) as queue:
         thread = threading.Thread(target=look)
         thread.start()
-        for _ in range(4_000):
+        for _ in range(10_000):
             queue.submit(lambda _: None, estimate=ANY)
         assert queue.join(PATIENCE_S)
         stop.set()
@@ -90,4 +91,4 @@ def test_h73_listing_while_tasks_come_and_go_never_raises() -> None:
 
     assert errors == []
     assert listings > 0
-    assert queue.statistics().completed == 4_000
+    assert queue.statistics().completed == 10_000
