@@ -11,17 +11,23 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import attrs
+
+from lardon.governor.adapting import adapted, red_zone, shape_of
 from lardon.governor.decision import Contract, Decision, DecisionKind
 from lardon.governor.feasibility import limits_text, never
 from lardon.governor.offers import NOTHING_KNOWN, DeviceOffer, Offer, device_offers, ram_offer
 from lardon.governor.placing import Option, place_on_gpus, place_without_gpu
 from lardon.governor.reason import Fact, Reason, ReasonCode
+from lardon.governor.shape import Shape
+from lardon.governor.zones import Zone
 
 if TYPE_CHECKING:
     from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.ledger import Ledger
     from lardon.governor.offers import Outlook
     from lardon.governor.policy import Policy
+    from lardon.governor.shape import Asked
     from lardon.governor.snapshot import ResourceSnapshot
 
 _PRESSURE_DIGITS = 2
@@ -72,27 +78,64 @@ def _examine(
     offers: list[DeviceOffer] = []
     if estimate.gpus:
         offers = device_offers(snapshot, policy, ledger, outlook, ram, devices)
-    impossible = never(estimate, snapshot, policy, ram, offers)
+    asked: Asked = estimate
+    if outlook.adapts:
+        asked = shape_of(estimate, policy, outlook, ram, offers)
+    impossible = never(estimate, asked, snapshot, policy, ram, offers)
     if impossible is not None:
         return Decision(kind=DecisionKind.REJECT, reason=impossible)
     free_cpus = policy.cpu_capacity(snapshot.cpus) - ledger.cpus
-    not_now = _too_much_pressure(estimate, snapshot, policy) or _slots_busy(
-        estimate, snapshot, policy, ledger, free_cpus, offers
+    not_now = (
+        _too_much_pressure(estimate, snapshot, policy)
+        or _slots_busy(estimate, snapshot, policy, ledger, free_cpus, offers)
+        or (red_zone(outlook.pressure) if outlook.pressure.zone is Zone.RED else None)
     )
     if not_now is not None:
         return Decision(kind=DecisionKind.WAIT, reason=not_now)
-    if estimate.gpus:
-        option = _choose_gpus(estimate, policy, ram, offers)
-    else:
-        option = place_without_gpu(estimate, ram)
+
+    def place(asked: Asked) -> Option | Reason:
+        if not estimate.gpus:
+            return place_without_gpu(asked, ram)
+        return _choose_gpus(estimate, asked, policy, ram, offers)
+
+    option = place(asked)
     if isinstance(option, Reason):
         return Decision(kind=DecisionKind.WAIT, reason=option)
-    if not option.batch:
-        return Decision(
-            kind=DecisionKind.WAIT,
-            reason=_short(estimate, estimate.min_batch, snapshot, ledger, ram, option),
-        )
-    return _grant(estimate, snapshot, ledger, ram, option, min(estimate.cpus, free_cpus))
+    cpus = min(estimate.cpus, free_cpus)
+    answer = _answer(estimate, asked, snapshot, ledger, ram, option, cpus)
+    if not isinstance(asked, Shape):
+        return answer
+    reason = adapted(answer.reason, estimate, asked, option, outlook, place)
+    return attrs.evolve(answer, reason=reason)
+
+
+def _answer(
+    estimate: ResourceEstimate,
+    asked: Asked,
+    snapshot: ResourceSnapshot,
+    ledger: Ledger,
+    ram: Offer,
+    option: Option,
+    cpus: int,
+) -> Decision:
+    """Return the decision for a placed batch, or for none that fits."""
+    batch = option.batch
+    if not batch:
+        reason = _short(asked, estimate.min_batch, snapshot, ledger, ram, option)
+        return Decision(kind=DecisionKind.WAIT, reason=reason)
+    contract = Contract(
+        batch_size=batch,
+        ram_bytes=asked.ram_need(batch),
+        gpu_bytes=asked.gpu_need(batch),
+        gpus=tuple([device.gpu.uuid for device in option.gpus]),
+        cpus=cpus,
+        io_slots=estimate.io_slots,
+    )
+    if batch == estimate.max_batch:
+        reason = _granted(contract, ram.found or 0, ram.capacity or 0)
+        return Decision(kind=DecisionKind.START, contract=contract, reason=reason)
+    reason = _short(asked, estimate.max_batch, snapshot, ledger, ram, option)
+    return Decision(kind=DecisionKind.REDUCE_BATCH, contract=contract, reason=reason)
 
 
 def _full_start(
@@ -128,42 +171,24 @@ def _full_start(
         cpus=estimate.cpus,
         io_slots=estimate.io_slots,
     )
-    decision = _start(contract, need, found, capacity)
+    decision = Decision(
+        kind=DecisionKind.START, contract=contract, reason=_granted(contract, found, capacity)
+    )
     object.__setattr__(estimate, "_last_start", (found, capacity, decision))
     return decision
 
 
-def _start(contract: Contract, asked: int, found: int, limit: int) -> Decision:
-    reason = Reason(code=ReasonCode.OK, facts=("ram", asked, found, limit, contract.batch_size, ""))
-    return Decision(kind=DecisionKind.START, contract=contract, reason=reason)
-
-
-def _grant(
-    estimate: ResourceEstimate,
-    snapshot: ResourceSnapshot,
-    ledger: Ledger,
-    ram: Offer,
-    option: Option,
-    cpus: int,
-) -> Decision:
-    batch = option.batch
-    need = estimate.ram_need(batch)
-    contract = Contract(
-        batch_size=batch,
-        ram_bytes=need,
-        gpu_bytes=estimate.gpu_need(batch),
-        gpus=tuple([device.gpu.uuid for device in option.gpus]),
-        cpus=cpus,
-        io_slots=estimate.io_slots,
-    )
-    if batch < estimate.max_batch:
-        reason = _short(estimate, estimate.max_batch, snapshot, ledger, ram, option)
-        return Decision(kind=DecisionKind.REDUCE_BATCH, contract=contract, reason=reason)
-    return _start(contract, need, ram.found or 0, ram.capacity or 0)
+def _granted(contract: Contract, found: int, limit: int) -> Reason:
+    facts = ("ram", contract.ram_bytes, found, limit, contract.batch_size, "")
+    return Reason(code=ReasonCode.OK, facts=facts)
 
 
 def _choose_gpus(
-    estimate: ResourceEstimate, policy: Policy, ram: Offer, offers: list[DeviceOffer]
+    estimate: ResourceEstimate,
+    asked: Asked,
+    policy: Policy,
+    ram: Offer,
+    offers: list[DeviceOffer],
 ) -> Option | Reason:
     """Place the estimate on free cards, or say that too few tell what they have free."""
     usable = _usable_together(estimate, offers)
@@ -171,7 +196,7 @@ def _choose_gpus(
     known = free
     if estimate.asks_gpu_memory:
         known = [device for device in free if device.offer.found is not None]
-    return place_on_gpus(estimate, ram, known) or _free_memory_unknown(estimate, free, known)
+    return place_on_gpus(estimate, asked, ram, known) or _free_memory_unknown(estimate, free, known)
 
 
 def _usable_together(estimate: ResourceEstimate, offers: list[DeviceOffer]) -> list[DeviceOffer]:
@@ -270,7 +295,7 @@ def _free_memory_unknown(
 
 
 def _short(
-    estimate: ResourceEstimate,
+    asked: Asked,
     batch: int,
     snapshot: ResourceSnapshot,
     ledger: Ledger,
@@ -280,15 +305,15 @@ def _short(
     """Return the reason why a batch of *batch* items does not fit, with every term."""
     facts: dict[str, Fact] = {"batch": batch}
     if option.bound is ReasonCode.RAM_SHORT:
-        need = estimate.ram_need(batch)
+        need = asked.ram_need(batch)
         if option.shared_ram:
-            need += estimate.gpu_need(batch)
+            need += asked.gpu_need(batch)
         facts.update(_terms("ram", need, ram, ledger.ram_bytes))
         facts.update(holders=ledger.holders("ram"), limits=limits_text(snapshot, gpus=False))
         return Reason(code=option.bound, facts=facts)
     weakest = option.gpus[-1]
     booked = ledger.gpu_bytes(weakest.gpu.uuid)
-    facts.update(_terms("gpu", estimate.gpu_need(batch), weakest.offer, booked))
+    facts.update(_terms("gpu", asked.gpu_need(batch), weakest.offer, booked))
     facts.update(device=weakest.gpu.uuid, holders=ledger.holders(weakest.gpu.uuid))
     total, driver_free = weakest.gpu.total_bytes, weakest.gpu.free_bytes or 0
     if total is not None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from lardon.errors import InvalidEstimate
 from lardon.governor.checks import refuse, shown, whole_number
 from lardon.governor.decision import Decision
+from lardon.governor.offers import largest_batch
+
+if TYPE_CHECKING:
+    from lardon.governor.offers import Offer
 
 # One table instead of a validator per field: field, least value, and whether None may
 # stand in (then the value follows from other fields).
@@ -114,6 +118,48 @@ class ResourceEstimate:
     def gpu_need(self, batch: int) -> int:
         """Return the bytes of GPU memory that such a batch needs on each of its GPUs."""
         return self.gpu_bytes + self.gpu_bytes_per_item * batch
+
+    # What admission asks; see `lardon.governor.shape.Asked`.
+
+    @property
+    def least_ram(self) -> int:
+        """The RAM without which it can never run: the smallest batch's."""
+        return self.ram_least
+
+    @property
+    def least_gpu(self) -> int:
+        """The memory without which a GPU can never run it: the smallest batch's."""
+        return self.gpu_need(self.min_batch)
+
+    def ram_batch(self, offer: Offer) -> int:
+        """Return the largest batch for which the RAM on *offer* is enough, or 0."""
+        return largest_batch(
+            self.ram_bytes,
+            self.ram_bytes_per_item,
+            offer.found or 0,
+            self.min_batch,
+            self.max_batch,
+        )
+
+    def gpu_batch(self, offer: Offer) -> int:
+        """Return the largest batch for which a GPU with this on *offer* is enough, or 0."""
+        return largest_batch(
+            self.gpu_bytes,
+            self.gpu_bytes_per_item,
+            offer.found or 0,
+            self.min_batch,
+            self.max_batch,
+        )
+
+    def shared_batch(self, offer: Offer) -> int:
+        """Return the same where the GPU memory is taken from the RAM on *offer* too."""
+        return largest_batch(
+            self.ram_bytes + self.gpu_bytes,
+            self.ram_bytes_per_item + self.gpu_bytes_per_item,
+            offer.found or 0,
+            self.min_batch,
+            self.max_batch,
+        )
 
     def evolve(self, **changes: Any) -> ResourceEstimate:
         """Return a copy with *changes*, checked like any other estimate."""

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.offers import DeviceOffer, Offer
     from lardon.governor.policy import Policy
+    from lardon.governor.shape import Asked
     from lardon.governor.snapshot import ResourceSnapshot
 
 
 def never(
     estimate: ResourceEstimate,
+    asked: Asked,
     snapshot: ResourceSnapshot,
     policy: Policy,
     ram: Offer,
@@ -33,11 +35,11 @@ def never(
             },
         )
     capacity = ram.capacity or 0
-    need = estimate.ram_least
+    need = asked.least_ram
     if need > capacity:
         return _beyond_ram(estimate, snapshot, need, capacity)
     if estimate.gpus:
-        reason = _beyond_gpus(estimate, snapshot, policy, capacity, offers)
+        reason = _beyond_gpus(estimate, asked, snapshot, policy, capacity, offers)
         if reason is not None:
             return reason
     cpus = policy.cpu_capacity(snapshot.cpus)
@@ -78,13 +80,14 @@ def _beyond_ram(
 
 def _beyond_gpus(
     estimate: ResourceEstimate,
+    asked: Asked,
     snapshot: ResourceSnapshot,
     policy: Policy,
     ram_capacity: int,
     offers: list[DeviceOffer],
 ) -> Reason | None:
-    need = estimate.gpu_need(estimate.min_batch)
-    shared_need = estimate.ram_need(estimate.min_batch) + need
+    need = asked.least_gpu
+    shared_need = asked.least_ram + need
     discrete = [device for device in offers if not device.gpu.integrated]
     shared = len(offers) - len(discrete)
     # A card of unknown size may be large enough: only knowledge rejects.

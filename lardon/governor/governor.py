@@ -16,13 +16,8 @@ from lardon.governor.admission import evaluate
 from lardon.governor.checks import refuse, text, uuids
 from lardon.governor.decision import Contract, Decision, DecisionKind
 from lardon.governor.estimate import ResourceEstimate
-from lardon.governor.history import (
-    BatchRecord,
-    History,
-    checked_record,
-    read_history,
-    write_history,
-)
+from lardon.governor.experience import Experience
+from lardon.governor.learning import Learner
 from lardon.governor.ledger import Ledger
 from lardon.governor.measured import credit_for, outlook_for
 from lardon.governor.offers import Outlook
@@ -38,7 +33,7 @@ if TYPE_CHECKING:
     from lardon.governor.statistics import GovernorStatistics
 
 
-class Governor:
+class Governor(Learner):
     """
     Decides what may run now, and keeps the book of what is reserved.
 
@@ -79,7 +74,7 @@ class Governor:
         self._ledger = Ledger()
         # How many threads are in `wait_for_change`.
         self._waiting = 0
-        self._history = History()
+        self._experience = Experience()
         self._next_id = 1
         self._released = 0
         self._released_again = 0
@@ -132,8 +127,10 @@ class Governor:
             snapshot = reading
         now = self._clock.monotonic()
         with self._lock:
-            outlook = outlook_for(self._sole(seen), own)
-            return evaluate(estimate, snapshot, self._policy, self._ledger, now, outlook, chosen)
+            policy = self._policy
+            measured = outlook_for(self._sole(seen), own)
+            outlook = self._experience.outlook(measured, estimate, policy, now)
+            return evaluate(estimate, snapshot, policy, self._ledger, now, outlook, chosen)
 
     def explain(
         self, estimate: ResourceEstimate, *, devices: Iterable[str] | None = None
@@ -151,8 +148,10 @@ class Governor:
             return Explanation(decision=snapshot, snapshot=None, to_start=to_start)
         now = self._clock.monotonic()
         with self._lock:
-            outlook = outlook_for(self._sole(seen), own)
-            return explain(estimate, snapshot, self._policy, self._ledger, now, outlook, chosen)
+            policy = self._policy
+            measured = outlook_for(self._sole(seen), own)
+            outlook = self._experience.outlook(measured, estimate, policy, now)
+            return explain(estimate, snapshot, policy, self._ledger, now, outlook, chosen)
 
     def reserve(
         self,
@@ -187,7 +186,12 @@ class Governor:
         # missing from the availability, never counted twice in favour of the caller.
         seen = self._generation
         own = None
-        if estimate.ram_most or estimate.gpus or self._ledger.bookings:
+        if (
+            estimate.ram_most
+            or estimate.gpus
+            or self._ledger.bookings
+            or self._policy.trust != "declared"
+        ):
             own = self._reader.own_use()
         snapshot = self._reader.snapshot()
         if isinstance(snapshot, Decision):
@@ -196,18 +200,21 @@ class Governor:
             return snapshot, None
         now = self._clock.monotonic()
         with self._lock:
+            policy, experience = self._policy, self._experience
             baseline = own
-            outlook = None
+            measured = None
             if self._ledger.bookings:
-                outlook = outlook_for(self._sole(seen), own)
+                measured = outlook_for(self._sole(seen), own)
             elif replaces is not None and own is not None:
-                outlook, baseline = self._succession(replaces, own, seen)
-            decision = evaluate(
-                estimate, snapshot, self._policy, self._ledger, now, outlook, chosen
-            )
+                measured, baseline = self._succession(replaces, own, seen)
+            credit = measured.ram_credit_bytes if measured is not None else 0
+            self._observe(snapshot, now, own, credit)
+            outlook = experience.outlook(measured, estimate, policy, now)
+            decision = evaluate(estimate, snapshot, policy, self._ledger, now, outlook, chosen)
             self._decisions[decision.kind] += 1
             if decision.contract is None:
                 return decision, None
+            experience.granted(estimate.kind, decision.contract.batch_size)
             reservation = self._book(decision.contract, holder, snapshot)
             reservation._baseline = baseline
             self._bump()
@@ -296,7 +303,7 @@ class Governor:
                 reserved_cpus=self._ledger.cpus,
                 reserved_io_slots=self._ledger.io_slots,
                 reserved_gpus=self._ledger.devices(),
-                history=self._history.counts(),
+                history=self._experience.history.counts(),
             )
 
     def wait_for_change(self, seen: int, timeout: float | None = None) -> bool:
@@ -341,43 +348,6 @@ class Governor:
             self._policy = policy
             self._bump()
         self._listeners.poke()
-
-    def record_batch(
-        self,
-        kind: str,
-        items: int,
-        duration_s: float,
-        peak_ram_bytes: int | None = None,
-        peak_gpu_bytes: int | None = None,
-        failed: bool = False,  # noqa: FBT001, FBT002  the design's own signature
-    ) -> None:
-        """
-        Remember what a batch of *kind* took; the newest are kept. See `BatchRecord`.
-
-        Raises:
-            ValueError: a figure breaks its rule; the message names it.
-
-        """
-        record = checked_record(items, duration_s, peak_ram_bytes, peak_gpu_bytes, failed)
-        with self._lock:
-            self._history.add(kind, record)
-
-    def history(self, kind: str) -> tuple[BatchRecord, ...]:
-        """Return the batches remembered of *kind*, oldest first."""
-        with self._lock:
-            return self._history.batches(kind)
-
-    def save_history(self, path: str | os.PathLike[str]) -> None:
-        """Write the history as JSON, whole or not at all; raises OSError."""
-        with self._lock:
-            data = self._history.as_data()
-        write_history(path, data)
-
-    def load_history(self, path: str | os.PathLike[str]) -> None:
-        """Replace the history by the file's; OSError or ValueError change nothing."""
-        history = read_history(path)
-        with self._lock:
-            self._history = history
 
 
 _governors: Final[weakref.WeakSet[Governor]] = weakref.WeakSet()

@@ -52,6 +52,11 @@ class History:
         """Return the window of *kind*, oldest first."""
         return tuple(self._windows.get(kind, ()))
 
+    @property
+    def known(self) -> int:
+        """How many kinds are known."""
+        return len(self._windows)
+
     def counts(self) -> dict[str, int]:
         """Return how many batches are known by kind."""
         return {kind: len(window) for kind, window in self._windows.items()}

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from lardon.governor.zones import CALM, Pressure, Zone
+
 if TYPE_CHECKING:
     from lardon.governor.ledger import Booking, Ledger
+    from lardon.governor.lesson import Lesson
     from lardon.governor.policy import Policy
     from lardon.governor.snapshot import GpuSnapshot, OwnUse, ResourceSnapshot
 
@@ -23,6 +26,24 @@ class Outlook:
     """RAM that the predecessor of this estimate still holds in this process."""
     gpu_credit_bytes: Mapping[str, int] = attrs.field(factory=dict)
     """The same on each GPU, by UUID."""
+    lesson: Lesson | None = None
+    """What earlier batches of the kind taught."""
+    pressure: Pressure = CALM
+    """The zone that the machine is in."""
+    zone_cap: int | None = None
+    """The largest batch that the zone allows this estimate; None for any."""
+    growth_bytes_s: int = 0
+    """RAM that others take each second."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether anything is known that may change an answer of the core's rules."""
+        return (
+            self.lesson is not None
+            or self.zone_cap is not None
+            or self.growth_bytes_s > 0
+            or self.pressure.zone is Zone.RED
+        )
 
 
 NOTHING_KNOWN: Final = Outlook()
@@ -41,6 +62,11 @@ class Offer(NamedTuple):
     promised: int
     capacity: int | None
     found: int | None
+
+    @property
+    def live(self) -> int:
+        """What the reading alone leaves, whatever the capacity; may be negative."""
+        return self.available - self.reserve - self.promised
 
 
 class DeviceOffer(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import attrs
 
@@ -30,6 +30,7 @@ _OPTIONAL_BYTES: Final = (
 )
 _PRESSURES: Final = ("max_memory_pressure", "max_io_pressure", "max_cpu_pressure")
 _PERCENT: Final = 100.0
+_TRUSTS: Final = ("declared", "measured")
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +72,15 @@ class Policy:
     """How often a wait on live readings is examined again; None means on news only."""
     snapshot_max_age_s: float = 1.0
     """Older snapshots are not decided on."""
+    trust: Literal["declared", "measured"] = "declared"
+    """
+    What a batch is said to need: ``"declared"`` is the larger of the declaration and what
+    batches of the kind were measured to take. ``"measured"`` is the measured need alone,
+    where there is one: a kind begins with `min_batch`, and each batch may have at most
+    twice the items of the largest measured.
+    """
+    max_batch_s: float | None = None
+    """While others take more and more RAM: the longest that a batch may be expected to last."""
 
     _ram_terms: tuple[int, int, int] = attrs.field(
         init=False, repr=False, eq=False, default=(-1, 0, 0)
@@ -96,6 +106,13 @@ class Policy:
             # A period of 0 would be a busy loop over the probe.
             number = finite_number(InvalidPolicy, "recheck_s", recheck, above=0.0)
             put(self, "recheck_s", number)
+        if self.trust not in _TRUSTS:
+            rule = "one of " + ", ".join(map(repr, _TRUSTS))
+            raise refuse(InvalidPolicy, "trust", self.trust, rule)
+        if (longest := self.max_batch_s) is not None:
+            put(
+                self, "max_batch_s", finite_number(InvalidPolicy, "max_batch_s", longest, above=0.0)
+            )
         age = self.snapshot_max_age_s
         put(self, "snapshot_max_age_s", finite_number(InvalidPolicy, "snapshot_max_age_s", age))
 

@@ -8,10 +8,10 @@ from lardon.events import logger
 from lardon.governor.checks import described, shown
 from lardon.governor.decision import Decision, DecisionKind
 from lardon.governor.reason import Reason, ReasonCode
-from lardon.governor.snapshot import MeasuringProbe, ResourceSnapshot
+from lardon.governor.snapshot import MeasuringProbe, ResourceSnapshot, WatchingProbe
 
 if TYPE_CHECKING:
-    from lardon.governor.snapshot import OwnUse, Probe
+    from lardon.governor.snapshot import OwnUse, PeakWatch, Probe
 
 
 def checked_snapshot(snapshot: object) -> ResourceSnapshot:
@@ -25,7 +25,7 @@ def checked_snapshot(snapshot: object) -> ResourceSnapshot:
 class Reader:
     """A probe, and what is made of its failures."""
 
-    __slots__ = ("_complaints", "_measure", "probe")
+    __slots__ = ("_complaints", "_measure", "_watch", "probe")
 
     def __init__(self, probe: Probe) -> None:
         if isinstance(probe, type) or not callable(getattr(probe, "snapshot", None)):
@@ -33,6 +33,7 @@ class Reader:
             raise TypeError(message)
         self.probe = probe
         self._measure = probe.own_use if isinstance(probe, MeasuringProbe) else None
+        self._watch = probe.watch_peak if isinstance(probe, WatchingProbe) else None
         self._complaints: set[str] = set()
 
     def snapshot(self) -> ResourceSnapshot | Decision:
@@ -53,6 +54,24 @@ class Reader:
             return self._measure()
         except Exception as error:  # noqa: BLE001  a probe may raise anything
             self._complain("own use", error)
+            return None
+
+    def watch_peak(self) -> PeakWatch | None:
+        """Begin to watch the peak of this process; None when that cannot be measured."""
+        if self._watch is None:
+            return None
+        try:
+            return self._watch()
+        except Exception as error:  # noqa: BLE001  a probe may raise anything
+            self._complain("watch", error)
+            return None
+
+    def peak(self, watch: PeakWatch) -> OwnUse | None:
+        """Return the most used since *watch* began; None when it is unknown."""
+        try:
+            return watch.stop()
+        except Exception as error:  # noqa: BLE001  as above
+            self._complain("peak", error)
             return None
 
     def _complain(self, what: str, error: Exception) -> None:

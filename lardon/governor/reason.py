@@ -58,10 +58,20 @@ class ReasonCode(enum.StrEnum):
         """
         return self in _SLOT_CODES
 
+    @property
+    def fades(self) -> bool:
+        """
+        Whether only more readings can end such a wait: no news is to be expected.
+
+        A queue asks again by itself, even under a policy that rechecks nothing.
+        """
+        return self in _FADING_CODES
+
 
 _SLOT_CODES: Final = frozenset(
     {ReasonCode.GPUS_BUSY, ReasonCode.CPUS_BUSY, ReasonCode.IO_SLOTS_BUSY}
 )
+_FADING_CODES: Final = frozenset({ReasonCode.ZONE, ReasonCode.FORECAST})
 
 
 class Facts(dict[str, Fact]):
@@ -215,6 +225,63 @@ def _capacity_sentence(what: str) -> Callable[[Mapping[str, Fact]], str]:
     return write
 
 
+def _by_experience(facts: Mapping[str, Fact]) -> str:
+    """Return what batches of the kind took, if that entered the figures."""
+    if "learned" not in facts:
+        return ""
+    count, size = facts.get("batches"), facts.get("of_batch", 1)
+    rests_on = "1 batch" if count == 1 else f"{count} batches"
+    return (
+        f"; by {rests_on} of kind {facts.get('kind')!r}, {_items({'batch': size})} need "
+        f"{_size(facts, 'learned')}, declared {_size(facts, 'declared')}"
+    )
+
+
+def _learned(facts: Mapping[str, Fact]) -> str:
+    kind, cap = facts.get("kind"), _items({"batch": facts.get("found", 0)})
+    if facts.get("resource") != "batch":
+        return _gpu_short(facts) if facts.get("resource") == "gpu" else _ram_short(facts)
+    if "retry_after" in facts:
+        return (
+            f"a larger batch of kind {kind!r} ran out of memory: at most {cap}, until "
+            f"{facts['retry_after']} batches went well"
+        )
+    if not facts.get("largest"):
+        return f"no batch of kind {kind!r} was measured yet: it starts with {cap}"
+    return (
+        f"the largest batch of kind {kind!r} measured so far had {facts['largest']}: the next "
+        f"has at most {cap}"
+    )
+
+
+def _forecast(facts: Mapping[str, Fact]) -> str:
+    grows = (
+        f"others take {_size(facts, 'growth_bytes_s')} more each second, and such a batch "
+        f"lasts {_seconds(facts)}"
+    )
+    if facts.get("resource") == "batch":
+        return f"{grows}: at most {_items({'batch': facts.get('found', 0)})} while that goes on"
+    return f"{grows}, which takes {_size(facts, 'forecast')}; {_ram_short(facts)}"
+
+
+def _seconds(facts: Mapping[str, Fact]) -> str:
+    duration = facts.get("duration_s", 0.0)
+    return f"{duration:.3g} s" if isinstance(duration, (int, float)) else str(duration)
+
+
+def _zone(facts: Mapping[str, Fact]) -> str:
+    zone = facts.get("zone")
+    if facts.get("resource") != "batch":
+        return (
+            f"the zone is {zone}: memory was all but gone a moment ago; {facts.get('found')} of "
+            f"{facts.get('asked')} healthy readings in a row so far"
+        )
+    cap = _items({"batch": facts.get("found", 0)})
+    if "doublings" in facts:
+        return f"the machine recovers from the zone RED: at most {cap}, more with each 3 readings"
+    return f"the zone is {zone}: no growth beyond the last batch of its kind, {cap}"
+
+
 def _ram_short(facts: Mapping[str, Fact]) -> str:
     asked, found = _compared(facts, "asked", "found")
     return (
@@ -222,6 +289,7 @@ def _ram_short(facts: Mapping[str, Fact]) -> str:
         f"{found} on offer: {_size(facts, 'available')} available - "
         f"{_size(facts, 'reserve')} reserve - {_size(facts, 'promised')} promised, "
         f"capacity {_size(facts, 'limit')}{_less_reserved(facts)}{_held_by(facts)}{_bounds(facts)}"
+        f"{_by_experience(facts)}"
     )
 
 
@@ -233,6 +301,7 @@ def _gpu_short(facts: Mapping[str, Fact]) -> str:
         f"{_size(facts, 'available')} free - {_size(facts, 'reserve')} reserve - "
         f"{_size(facts, 'promised')} promised{_known(facts, 'in use by others', 'others')}"
         f"{_known(facts, 'capacity', 'limit')}{_less_reserved(facts)}{_held_by(facts)}"
+        f"{_by_experience(facts)}"
     )
 
 
@@ -276,6 +345,7 @@ def _ok(facts: Mapping[str, Fact]) -> str:
     return (
         f"{_items(facts)} granted: {_size(facts, 'asked')} of RAM asked, "
         f"{_size(facts, 'found')} on offer, capacity {_size(facts, 'limit')}"
+        f"{_by_experience(facts)}"
     )
 
 
@@ -298,6 +368,9 @@ _SENTENCES: Final[Mapping[ReasonCode, Callable[[Mapping[str, Fact]], str]]] = {
         f"needs {f.get('asked')} GPUs with a known free figure, {f.get('found')} of "
         f"{f.get('limit')} say how much is free"
     ),
+    ReasonCode.LEARNED: _learned,
+    ReasonCode.FORECAST: _forecast,
+    ReasonCode.ZONE: _zone,
     ReasonCode.GPUS_BUSY: _busy("GPUs with a free slot"),
     ReasonCode.CPUS_BUSY: _busy("CPUs"),
     ReasonCode.IO_SLOTS_BUSY: _busy("IO slots"),

@@ -95,11 +95,25 @@ class OwnUse:
     """Bytes by GPU UUID; a card that is not listed is unknown."""
 
 
+class PeakWatch(Protocol):
+    """The most that this process uses, from `WatchingProbe.watch_peak` to `stop`."""
+
+    @property
+    def start(self) -> OwnUse | None:
+        """The use at the beginning, in the same terms; None where `own_use` tells it."""
+        ...
+
+    def stop(self) -> OwnUse | None:
+        """Return the most used since; None when it is unknown or not this process's alone."""
+        ...
+
+
 class Probe(Protocol):
     """
     Anything that reads the machine.
 
-    A probe may also have ``own_use() -> OwnUse | None`` (see `MeasuringProbe`).
+    A probe may also have ``own_use() -> OwnUse | None`` (see `MeasuringProbe`) and
+    ``watch_peak() -> PeakWatch | None`` (see `WatchingProbe`).
     """
 
     def snapshot(self) -> ResourceSnapshot:
@@ -117,4 +131,17 @@ class MeasuringProbe(Protocol):
 
     def own_use(self) -> OwnUse | None:
         """Return what this process uses now, or None when that cannot be measured."""
+        ...
+
+
+@runtime_checkable
+class WatchingProbe(Protocol):
+    """A probe that can also measure the most that this process uses during a batch."""
+
+    def snapshot(self) -> ResourceSnapshot:
+        """Return a fresh reading of the machine."""
+        ...
+
+    def watch_peak(self) -> PeakWatch | None:
+        """Begin to watch, or return None when that cannot be measured."""
         ...

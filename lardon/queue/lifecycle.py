@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Reading the wall clock for every task would cost more than its place in the line. Its
 # jumps are noticed within this time.
 ANCHOR_S: Final = 1.0
+# A wait that only readings can end is examined this often where the policy says never: the
+# policy's own default.
+FADING_RECHECK_S: Final = 0.5
 
 
 class Lifecycle:
@@ -216,7 +219,10 @@ class Lifecycle:
 
     def recheck(self, reason: Reason) -> float | None:
         """Return after how many seconds a WAIT for *reason* is examined again."""
-        return None if reason.code.slots_only else self.governor.policy.recheck_s
+        if reason.code.slots_only:
+            return None
+        recheck = self.governor.policy.recheck_s
+        return FADING_RECHECK_S if recheck is None and reason.code.fades else recheck
 
     def nap_length(self, reason: Reason) -> float | None:
         """Return how long to sleep on a WAIT for *reason*, if nothing happens."""

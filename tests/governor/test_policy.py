@@ -41,6 +41,8 @@ def test_defaults() -> None:
         "max_load_ratio": None,
         "recheck_s": 0.5,
         "snapshot_max_age_s": 1.0,
+        "trust": "declared",
+        "max_batch_s": None,
     }
 
 

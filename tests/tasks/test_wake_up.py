@@ -338,7 +338,7 @@ def test_an_idle_queue_never_wakes() -> None:
 
 def test_the_recheck_of_the_policy_in_force_counts() -> None:
     clock = ManualClock()
-    probe = ScriptedProbe(attrs.evolve(SNAPSHOT, memory_pressure=50.0), clock=clock)
+    probe = ScriptedProbe(attrs.evolve(SNAPSHOT, ram_total_bytes=0), clock=clock)
     governor = Governor(Policy(recheck_s=None), probe=probe, clock=clock)
     with TaskQueue(governor) as queue:
         task = queue.submit(lambda _: "ran", estimate=ANY)

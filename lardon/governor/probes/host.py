@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from lardon.governor.probes.cgroup_memory import LevelReading
-from lardon.governor.snapshot import GpuSnapshot, ResourceSnapshot
+from lardon.governor.snapshot import GpuSnapshot, PeakWatch, ResourceSnapshot
 from lardon.units import format_bytes
 
 
@@ -33,6 +33,10 @@ class HostReader(Protocol):
 
     def own_ram_bytes(self) -> int | None:
         """Return this process's anonymous and shared memory, None when it cannot be told."""
+        ...
+
+    def watch_ram(self, gpu_bytes: Callable[[], Mapping[str, int]]) -> PeakWatch:
+        """Begin to watch the most RAM that this process uses; its GPU memory is asked too."""
         ...
 
     def memory_levels(self) -> tuple[LevelReading, ...]:

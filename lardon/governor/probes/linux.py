@@ -12,9 +12,10 @@ from lardon.governor.probes.files import VanishedError, Warnings
 from lardon.governor.probes.host import cpu_bound_text
 from lardon.governor.probes.layout import Layout
 from lardon.governor.probes.making import make_snapshot
-from lardon.governor.probes.process_limits import NO_LIMITS, own_ram_bytes
+from lardon.governor.probes.peaks import MarkedPeak, SampledPeak, reset_mark
+from lardon.governor.probes.process_limits import NO_LIMITS, own_ram_bytes, peak_ram_bytes
 from lardon.governor.probes.slurm_job import JobLimits, job_limits
-from lardon.governor.snapshot import GpuSnapshot, ResourceSnapshot
+from lardon.governor.snapshot import GpuSnapshot, PeakWatch, ResourceSnapshot
 
 T = TypeVar("T")
 
@@ -64,6 +65,15 @@ class LinuxHost:
             except VanishedError:
                 self._layout = None
         return None
+
+    def watch_ram(self, gpu_bytes: Callable[[], Mapping[str, int]]) -> PeakWatch:
+        """Begin to watch the most RAM that this process uses, by the kernel's mark or samples."""
+        if reset_mark(self._root):
+            return MarkedPeak(self._peak_ram_bytes, gpu_bytes)
+        return SampledPeak(self.own_ram_bytes, gpu_bytes)
+
+    def _peak_ram_bytes(self) -> int | None:
+        return self._retried(lambda layout: peak_ram_bytes(layout.status.raw()))
 
     def memory_levels(self) -> tuple[LevelReading, ...]:
         """Return the cgroups that limit this process's RAM, its own first."""

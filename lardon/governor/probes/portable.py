@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import psutil
 
 from lardon.governor.probes import cpus
 from lardon.governor.probes.cgroup_memory import LevelReading
-from lardon.governor.snapshot import GpuSnapshot, ResourceSnapshot
+from lardon.governor.snapshot import GpuSnapshot, PeakWatch, ResourceSnapshot
 
 # Nobody decides on swap, and asking for it is slow.
 SWAP_KEEP_S: Final = 1.0
@@ -51,6 +51,12 @@ class PortableHost:
         """Return None: anonymous and file pages cannot be told apart everywhere."""
         return None
 
+    def watch_ram(self, gpu_bytes: Callable[[], Mapping[str, int]]) -> PeakWatch:
+        """Begin to watch the resident memory of this process, file pages included."""
+        from lardon.governor.probes.peaks import SampledPeak
+
+        return SampledPeak(_resident, gpu_bytes)
+
     def memory_levels(self) -> tuple[LevelReading, ...]:
         """Return nothing: there are no cgroups."""
         return ()
@@ -68,6 +74,10 @@ class PortableHost:
         with self._lock:
             self._swap, self._swap_read_at = swap, at
         return swap
+
+
+def _resident() -> int | None:
+    return int(psutil.Process().memory_info().rss)
 
 
 def _swap() -> tuple[int, int]:

@@ -92,6 +92,21 @@ def own_ram_bytes(raw: bytes) -> int | None:
     return use.anonymous + use.shared
 
 
+def peak_ram_bytes(raw: bytes) -> int | None:
+    """
+    Return the high-water mark of anonymous and shared memory in ``/proc/self/status``.
+
+    VmHWM counts file pages too. Those that are resident now are taken off: a file that is
+    mapped in a batch and stays mapped is not counted, one that was closed before the
+    batch's end is. None where the kernel tells no mark.
+    """
+    mark, files = kibibytes(raw, b"VmHWM:"), kibibytes(raw, b"RssFile:")
+    now = own_ram_bytes(raw)
+    if mark is None or files is None or now is None:
+        return None
+    return max(mark - files, now)
+
+
 def parse_status(raw: bytes) -> ProcessUse:
     """Return what lardon needs of ``/proc/self/status``."""
     return ProcessUse(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lardon.clock import MachineClock
 from lardon.governor.probes.making import make_own_use
-from lardon.governor.snapshot import GpuSnapshot, OwnUse, ResourceSnapshot
+from lardon.governor.snapshot import GpuSnapshot, OwnUse, PeakWatch, ResourceSnapshot
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
@@ -83,6 +83,17 @@ class SystemProbe:
         if ram is None:
             return None
         return make_own_use(ram, self._gpus.own_bytes())
+
+    def watch_peak(self) -> PeakWatch | None:
+        """
+        Begin to watch the most that this process uses; `PeakWatch.stop` tells it.
+
+        RAM is the kernel's own high-water mark on Linux, and sampled 50 times a second
+        elsewhere. GPU memory is what the process holds at the end, which allocators that
+        keep their pools (torch, CuPy, JAX, RMM) make the most they ever took. A process
+        that has children, or watches twice at a time, gets None in the end.
+        """
+        return self._host.watch_ram(self._gpus.own_bytes)
 
     @property
     def gpu_error(self) -> str:

@@ -1,0 +1,82 @@
+"""What the batches of one kind teach: how much the next ones need, and how large they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from lardon.governor.envelope import Envelope, Point, fit
+
+if TYPE_CHECKING:
+    from lardon.governor.history import BatchRecord
+
+# A size that ran out of memory is not tried again before this many batches of the kind
+# went well: a machine that is short for good then loses at most one batch in 17.
+RETRY_AFTER: Final = 16
+MICROSECONDS: Final = 1_000_000
+
+
+@attrs.frozen(kw_only=True)
+class Lesson:
+    """The window of one kind, digested. Memory in bytes, durations in microseconds."""
+
+    batches: int
+    """How many batches it rests on."""
+    ram: Envelope | None
+    """None when no peak is known."""
+    gpu: Envelope | None
+    duration_us: Envelope | None
+    largest: int
+    """The largest batch that went well and whose RAM peak is known; 0 for none."""
+    ceiling: int | None
+    """Half of the smallest batch that ran out of memory a short time ago, at least 1."""
+
+
+def learn(window: Sequence[BatchRecord]) -> Lesson:
+    """Return what *window*, oldest first, teaches."""
+    well = [record for record in window if not record.failed]
+    failed = [record for record in window if record.failed]
+    return Lesson(
+        batches=len(window),
+        ram=fit(_ram_peaks(well), _ram_peaks(failed)),
+        gpu=fit(_gpu_peaks(well), _gpu_peaks(failed)),
+        duration_us=fit(
+            [(record.items, round(record.duration_s * MICROSECONDS)) for record in well]
+        ),
+        largest=max(
+            (record.items for record in well if record.peak_ram_bytes is not None), default=0
+        ),
+        ceiling=_ceiling(window),
+    )
+
+
+def _ram_peaks(records: Iterable[BatchRecord]) -> list[Point]:
+    return [
+        (record.items, record.peak_ram_bytes)
+        for record in records
+        if record.peak_ram_bytes is not None
+    ]
+
+
+def _gpu_peaks(records: Iterable[BatchRecord]) -> list[Point]:
+    return [
+        (record.items, record.peak_gpu_bytes)
+        for record in records
+        if record.peak_gpu_bytes is not None
+    ]
+
+
+def _ceiling(window: Sequence[BatchRecord]) -> int | None:
+    """Return half of the smallest failure that fewer than `RETRY_AFTER` successes followed."""
+    smallest: int | None = None
+    successes = 0
+    for record in reversed(window):
+        if not record.failed:
+            successes += 1
+            if successes >= RETRY_AFTER:
+                break
+        elif smallest is None or record.items < smallest:
+            smallest = record.items
+    return None if smallest is None else max(1, smallest // 2)
