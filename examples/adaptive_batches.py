@@ -5,7 +5,7 @@ Batches that shrink and grow while another part of the same program uses memory.
 
 A task sums up blocks of 8 MiB, 24 at a time where it may. A viewer in a second thread needs
 160 MiB of the same budget for a while. Both ask the governor, so both fit: the task's batch
-shrinks to 12 while the viewer is open, and grows again when it is closed.
+shrinks to 10 while the viewer is open, and grows again when it is closed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import zlib
 from lardon import Governor, MiB, Policy, Reservation, ResourceEstimate, TaskContext, TaskQueue
 
 BLOCK_BYTES = 8 * MiB
+# An eighth more than the block itself: what comes with it, and what memory is rounded up to.
+BLOCK_NEEDS = ResourceEstimate(ram_bytes_per_item=9 * MiB, max_batch=24)
 BLOCKS = 120
 VIEWER_NEEDS = ResourceEstimate(ram_bytes=160 * MiB)
 PATIENCE_S = 30.0
@@ -92,9 +94,8 @@ def main() -> None:
     viewer = Viewer(governor)
     viewer.start()
     sizes: list[int] = []
-    estimate = ResourceEstimate(ram_bytes_per_item=BLOCK_BYTES, max_batch=24)
     with TaskQueue(governor) as queue:
-        task = queue.submit(checksums, viewer, sizes, estimate=estimate, name="checksums")
+        task = queue.submit(checksums, viewer, sizes, estimate=BLOCK_NEEDS, name="checksums")
         total = task.result()
     viewer.join(PATIENCE_S)
     print(f"The batches were {sizes}; the sum is {total:,}.")

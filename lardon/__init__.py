@@ -11,6 +11,7 @@ It asks before every task, and again between the batches of a task:
 """
 
 from lardon.errors import (
+    BatchOutOfMemory,
     InvalidEstimate,
     InvalidPolicy,
     InvalidTransition,
@@ -71,6 +72,7 @@ __all__ = [
     "KiB",
     "MiB",
     # Errors
+    "BatchOutOfMemory",
     "InvalidEstimate",
     "InvalidPolicy",
     "InvalidTransition",

@@ -6,7 +6,7 @@ import concurrent.futures
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lardon.governor.decision import Decision
+    from lardon.governor.decision import Contract, Decision
     from lardon.governor.reason import Reason
 
 
@@ -96,6 +96,19 @@ class TaskRefused(LardonError):
 
     task_id: int
     decision: Decision | None = None
+    reason: Reason | None = None
+
+
+class BatchOutOfMemory(LardonError, MemoryError):
+    """
+    A batch ran out of memory and cannot be made smaller; the callback's error is the cause.
+
+    `items` is its size, `contract` what was granted for it, `reason` the governor's.
+    """
+
+    task_id: int
+    items: int
+    contract: Contract
     reason: Reason | None = None
 
 

@@ -141,6 +141,8 @@ def _policy(policy: Policy, capacities: Capacities | None) -> Section:
         value = getattr(policy, field.name)
         if value is None:
             shown = _without_value(field.name, capacities)
+        elif isinstance(value, str):
+            shown = value
         else:
             shown = format_bytes(value) if field.name.endswith("_bytes") else f"{value:g}"
         rows.append((field.name, shown))

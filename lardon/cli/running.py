@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TextIO, assert_never
 
 from lardon.cli import explanation_view as view
 from lardon.cli.child import CannotRun, SignalRelay, check_can_run, start
-from lardon.cli.environment import environment_of
 from lardon.cli.machine import warnings_told_to
 from lardon.cli.screen import complain
 from lardon.cli.statuses import ExitStatus, status_of_signal
 from lardon.cli.waiting import Admission, Outcome, wait_for_admission
+from lardon.environment import environment_of
 
 if TYPE_CHECKING:
     from lardon.governor.estimate import ResourceEstimate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lardon.governor.lesson import MICROSECONDS, RETRY_AFTER
 from lardon.governor.reason import Fact, Reason, ReasonCode
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from lardon.governor.policy import Policy
     from lardon.governor.shape import Asked
 
+# Of the smallest batch history says at most that it takes so much of what was on offer of
+# late: availability comes and goes by a few percent, and its maximum may not come back.
+EVER: Final = 15
+EVER_OF: Final = 16
+
 _Place = Callable[["Asked"], "Option | Reason"]
 
 
@@ -31,7 +36,10 @@ def shape_of(
     """Return what *estimate* looks like under *outlook*."""
     capacities = [device.offer.capacity for device in offers if not device.gpu.integrated]
     known = [capacity for capacity in capacities if capacity is not None]
-    return Shape(estimate, policy, outlook, ram.capacity or 0, max(known, default=None))
+    capacity = ram.capacity or 0
+    if outlook.ram_ever_bytes is not None:
+        capacity = min(capacity, max(0, outlook.ram_ever_bytes) * EVER // EVER_OF)
+    return Shape(estimate, policy, outlook, capacity, max(known, default=None))
 
 
 def red_zone(pressure: Pressure) -> Reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from lardon.governor.policy import Policy
     from lardon.governor.snapshot import OwnUse, ResourceSnapshot
     from lardon.governor.zones import Pressure
+
+# A minute of a queue that asks twice a second, as it does by default while it waits.
+OFFERS_KEPT: Final = 128
 
 NOTHING_LEARNED: Final = Lesson(
     batches=0, ram=None, gpu=None, duration_us=None, largest=0, ceiling=None
@@ -42,6 +46,8 @@ class Experience:
         self._lessons: dict[str, Lesson] = {}
         # The batch that each kind was granted last.
         self._granted: dict[str, int] = {}
+        # What the readings left beside the reserve, newest last.
+        self._offered: deque[int] = deque(maxlen=OFFERS_KEPT)
 
     def observe(
         self,
@@ -52,6 +58,8 @@ class Experience:
     ) -> None:
         """Take in one reading, with what this process and who asks use, where known."""
         self.pressure = step(self.pressure, snapshot, policy, credit_bytes)
+        available = min(snapshot.ram_available_bytes + credit_bytes, snapshot.ram_total_bytes)
+        self._offered.append(available - policy.ram_terms(snapshot.ram_total_bytes)[1])
         if own is not None:
             used = snapshot.ram_total_bytes - snapshot.ram_available_bytes
             self.growth = observed(self.growth, snapshot.taken_at, used - own.ram_bytes)
@@ -108,6 +116,7 @@ class Experience:
         return attrs.evolve(
             base or NOTHING_KNOWN,
             lesson=lesson,
+            ram_ever_bytes=max(self._offered, default=None),
             pressure=pressure,
             zone_cap=pressure.cap(estimate.min_batch, self._granted.get(estimate.kind)),
             growth_bytes_s=growth,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
+    from lardon.governor.batch_watch import BatchWatch
     from lardon.governor.decision import Decision
     from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.policy import Policy
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GovernorLike(Protocol):
-    """What a `TaskQueue` needs of a governor."""
+    """What a `TaskQueue` needs of a governor. One that learns is a `LearningGovernor` too."""
 
     @property
     def clock(self) -> Clock:
@@ -39,4 +40,25 @@ class GovernorLike(Protocol):
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call *callback* after every booking, release and policy change."""
+        ...
+
+
+@runtime_checkable
+class LearningGovernor(Protocol):
+    """What a queue needs to report batches; both are called on the worker's thread."""
+
+    def watch_batch(self, reservation: Reservation) -> BatchWatch:
+        """Begin to measure a batch that runs under *reservation*."""
+        ...
+
+    def record_batch(
+        self,
+        kind: str,
+        items: int,
+        duration_s: float,
+        peak_ram_bytes: int | None = None,
+        peak_gpu_bytes: int | None = None,
+        failed: bool = False,  # noqa: FBT001, FBT002  the design's own signature
+    ) -> None:
+        """Remember what a batch of *kind* took."""
         ...

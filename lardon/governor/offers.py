@@ -28,6 +28,8 @@ class Outlook:
     """The same on each GPU, by UUID."""
     lesson: Lesson | None = None
     """What earlier batches of the kind taught."""
+    ram_ever_bytes: int | None = None
+    """The most that was on offer of late, None when nobody looked."""
     pressure: Pressure = CALM
     """The zone that the machine is in."""
     zone_cap: int | None = None

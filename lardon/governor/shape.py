@@ -63,14 +63,14 @@ class Shape:
     Needs are maxima of lines: the declared one, the envelope of what was measured, or
     both, as the policy trusts. Batches are capped by what was measured so far, by a
     failure of a short time ago, and by the pressure zone. Never below `min_batch`: of the
-    smallest batch history may say at most that it takes the whole capacity.
+    smallest batch history may say at most that it takes all that was on offer of late.
 
     Args:
         estimate: What was declared.
         policy: Whether to trust the declaration, and `max_batch_s`.
         outlook: The lesson of the kind, the zone's cap, the growth of foreign use.
-        ram_capacity: The most that can be reserved.
-        gpu_capacity: The same on the largest card; None is unknown.
+        ram_capacity: The most that history may say of the smallest batch.
+        gpu_capacity: The same on a card; None is unknown.
         forecast: Whether growth counts; False tells what it would be without.
         zone: The same for the zone.
 

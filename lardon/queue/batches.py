@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
-from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from lardon.events import logger
+from lardon.queue import meter
+from lardon.queue.feed import Count, Feed
+from lardon.queue.out_of_memory import is_out_of_memory, make_room, no_smaller
+from lardon.queue.outcome import forget_frames
 
 if TYPE_CHECKING:
     from lardon.queue.context import TaskContext
@@ -12,42 +17,22 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
-# Stands for "no more items", which None may be.
-_END: Final = object()
-
-
-class _Count:
-    """Items done, added to the progress that the task had before."""
-
-    __slots__ = ("_context", "_done", "_total")
-
-    def __init__(self, context: TaskContext, items: Iterable[object]) -> None:
-        self._context = context
-        progress = context._task._progress
-        self._done = progress.done
-        self._total = self._done + len(items) if isinstance(items, Sized) else None
-        if self._total is not None:
-            context.set_progress(self._done, self._total, progress.message)
-
-    def add(self, items: int) -> None:
-        self._done += items
-        progress = self._context._task._progress
-        self._context.set_progress(self._done, self._total, progress.message)
-
 
 def batches(context: TaskContext, items: Iterable[Item]) -> Iterator[list[Item]]:
     """Yield the batches; see `TaskContext.batches`."""
     context._go_on()
-    count = _Count(context, items)
-    source = iter(items)
-    batch = list(islice(source, context.contract.batch_size))
+    count = Count(context, items)
+    feed = Feed(items)
+    batch = feed.take(context.contract.batch_size)
     while batch:
         size = len(batch)
+        watch = meter.begin(context)
         yield batch
         # Not kept through the break; the consumer may still hold it.
         del batch
+        meter.record(context, watch, size)
         count.add(size)
-        batch = _next_batch(context, source)
+        batch = _next(context, feed)
 
 
 def map_batches(
@@ -55,29 +40,60 @@ def map_batches(
 ) -> list[Outcome]:
     """Call *fn* with each batch; see `TaskContext.map_batches`."""
     context._go_on()
-    count = _Count(context, items)
-    source = iter(items)
+    count = Count(context, items)
+    feed = Feed(items)
     outcomes: list[Outcome] = []
-    batch = list(islice(source, context.contract.batch_size))
+    batch = feed.take(context.contract.batch_size)
     while batch:
         size = len(batch)
-        outcomes.append(fn(batch))
+        watch = meter.begin(context)
+        failure = _attempt(context, fn, batch, outcomes)
+        meter.record(context, watch, size, failed=failure is not None)
+        if failure is None:
+            count.add(size)
+        else:
+            least = context.min_batch
+            if size <= least:
+                raise no_smaller(context, failure, size) from failure
+            half = max(least, size // 2)
+            logger.info(
+                "lardon: task %s (%s) ran out of memory on a batch of %s: at most %s of its "
+                "items at a time now",
+                *(context.task_id, context.name, size, half),
+            )
+            feed.give_back(batch, half)
+            del failure
+            make_room()
         del batch
-        count.add(size)
-        batch = _next_batch(context, source)
+        batch = _next(context, feed)
     return outcomes
 
 
-def _next_batch(context: TaskContext, source: Iterator[Item]) -> list[Item]:
+def _attempt(
+    context: TaskContext,
+    fn: Callable[[list[Item]], Outcome],
+    batch: list[Item],
+    outcomes: list[Outcome],
+) -> BaseException | None:
+    """Run one batch; return the error by which it ran out of memory, raise any other."""
+    try:
+        with context.applied():
+            outcomes.append(fn(batch))
+    except BaseException as error:
+        if not is_out_of_memory(error):
+            raise
+        # The retry must not fail on what the frames of this try still hold.
+        forget_frames(error)
+        return error
+    return None
+
+
+def _next(context: TaskContext, feed: Feed[Item]) -> list[Item]:
     """
     Return the next batch, read after the break before it; empty at the end.
 
     One item is read before the break, to know whether there is anything to break for.
     """
-    first = next(source, _END)
-    if first is _END:
+    if not feed.more():
         return []
-    size = context._next_batch()
-    batch: list[Item] = [first]  # type: ignore[list-item]  # not the end marker
-    batch.extend(islice(source, size - 1))
-    return batch
+    return feed.take(context._next_batch())

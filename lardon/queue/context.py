@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import attrs
 
 from lardon.clock import checked_timeout
+from lardon.environment import environment_of
 from lardon.governor.checks import text
 from lardon.governor.decision import Contract, Decision, DecisionKind
 from lardon.queue import batches as _batches
+from lardon.queue.applied import applied
 from lardon.queue.outcome import cancellation, governor_failed, refusal
 from lardon.queue.states import TaskState
 
@@ -160,6 +164,30 @@ class TaskContext:
             self._give_back()
         return admitted
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """
+        The environment of a child process: this process's own, with the contract in it.
+
+        ``OMP_NUM_THREADS`` and its like, ``CUDA_VISIBLE_DEVICES`` (empty without a GPU in
+        the contract) and the contract's figures as ``LARDON_BATCH_SIZE``,
+        ``LARDON_RAM_BYTES``, ``LARDON_GPU_BYTES``, ``LARDON_CPUS``: pass it as *env* of
+        `subprocess.run`. A new copy at each call; any thread may ask.
+        """
+        return environment_of(self.contract, os.environ)
+
+    def applied(self) -> AbstractContextManager[None]:
+        """
+        Make this process keep to the contract within a ``with`` block, and undo it after.
+
+        Thread pools of BLAS and OpenMP libraries are limited to ``contract.cpus``, if
+        threadpoolctl is installed (extra ``threads``); children that are started within
+        see the contract's GPUs alone (``CUDA_VISIBLE_DEVICES``, if it has any). Both hold
+        for the whole process: CUDA that this process itself first starts within sees those
+        GPUs for good. `map_batches` and `map_items` do this by themselves.
+        """
+        return applied(self.contract)
+
     def batches(self, items: Iterable[Item]) -> Iterator[list[Item]]:
         """
         Yield *items* in lists of at most ``contract.batch_size``, with a break between them.
@@ -181,11 +209,52 @@ class TaskContext:
         """
         Call ``fn(batch)`` for each batch, as `batches` does; return what the calls returned.
 
-        Nothing here keeps a batch alive during the break that follows it.
+        Nothing here keeps a batch alive during the break that follows it. Each call runs
+        under the contract (see `applied`). One that runs out of memory (`MemoryError`, and
+        what torch, CuPy, RMM and JAX raise) is no end: its items are tried again, half as
+        many at a time, and the governor grants no larger batch of this kind for a while.
+        What a call that raised had done already is done twice.
+
+        Raises:
+            BatchOutOfMemory: inside the callback, when `min_batch` items are too many.
+            TaskCancelled, TaskRefused: as `batches`.
+
         """
         return _batches.map_batches(self, fn, items)
 
+    def map_items(self, fn: Callable[[Item], Outcome], items: Iterable[Item]) -> list[Outcome]:
+        """
+        Call ``fn(item)`` for each item on several threads; return the outcomes in order.
+
+        At most ``contract.cpus`` calls run at a time, and at most ``contract.batch_size``
+        items are in flight. There is a break, as in `map_batches`, between rounds of at
+        least half a second: nothing is in flight then. *items* is read by the callback's
+        own thread, and never further ahead than what is in flight. An item that runs out
+        of memory is tried again with half as many at a time.
+
+        The first error by order of the items is raised once those in flight have ended.
+
+        Raises:
+            BatchOutOfMemory: inside the callback, when an item alone is too much.
+            TaskCancelled, TaskRefused: as `batches`.
+
+        """
+        # Imported here, as nothing else needs thread pools.
+        from lardon.queue.items import map_items
+
+        return map_items(self, fn, items)
+
     # Inside --------------------------------------------------------------------
+
+    @property
+    def min_batch(self) -> int:
+        """The estimate's smallest batch."""
+        return self._task.estimate.min_batch
+
+    def _must_stop(self) -> bool:
+        """Return whether a pause, a cancel or a refusal wants the callback to stop soon."""
+        task = self._task
+        return task._pausing or task._cancelling or task._refused
 
     def _go_on(self) -> None:
         """Return unless the callback must end; then raise what `batches` raises."""

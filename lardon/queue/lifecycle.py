@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from lardon.errors import QueueClosed
 from lardon.events import Listeners, logger
 from lardon.governor.checks import shown
+from lardon.governor.like import LearningGovernor
 from lardon.queue.context import TaskContext
 from lardon.queue.line import Line
 from lardon.queue.outcome import cancelled
@@ -45,6 +46,7 @@ class Lifecycle:
         "closing",
         "context",
         "governor",
+        "learner",
         "line",
         "listeners",
         "name",
@@ -59,6 +61,10 @@ class Lifecycle:
             message = f"governor must be a lardon.Governor, not {shown(governor)}"
             raise TypeError(message)
         self.governor = governor
+        self.learner: LearningGovernor | None = (
+            governor if isinstance(governor, LearningGovernor) else None
+        )
+        """The governor, if it wants to be told of batches."""
         self.name = name
         self.signal = Signal(governor.clock)
         self.line = Line()

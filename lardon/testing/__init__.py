@@ -2,7 +2,9 @@
 
 from lardon.testing.clock import ManualClock
 from lardon.testing.governor import ScriptedGovernor, reduce_batch, reject, start, wait
+from lardon.testing.machine import Kill, MachineModel, steps
 from lardon.testing.nvml import FakeGpu, FakeInstance, FakeNvml, FakeProcess
+from lardon.testing.play import Stuck, play_batches
 from lardon.testing.probe import ScriptedProbe
 from lardon.testing.root import FakeRoot
 
@@ -12,11 +14,16 @@ __all__ = [
     "FakeNvml",
     "FakeProcess",
     "FakeRoot",
+    "Kill",
+    "MachineModel",
     "ManualClock",
     "ScriptedGovernor",
     "ScriptedProbe",
+    "Stuck",
+    "play_batches",
     "reduce_batch",
     "reject",
     "start",
+    "steps",
     "wait",
 ]

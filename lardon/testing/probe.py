@@ -12,7 +12,7 @@ from lardon.clock import MachineClock
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
-    from lardon.governor.snapshot import OwnUse, ResourceSnapshot
+    from lardon.governor.snapshot import OwnUse, PeakWatch, ResourceSnapshot
 
 
 class ScriptedProbe:
@@ -48,6 +48,8 @@ class ScriptedProbe:
         self._script = list(snapshots)
         self.use = own_use
         """What `own_use` answers; a test may set it."""
+        self.peak = own_use
+        """What a watch answers in the end, given like `use`; at first the same."""
         self.calls = 0
         """How many snapshots were asked for."""
         self.on_snapshot: Callable[[], object] | None = None
@@ -74,3 +76,20 @@ class ScriptedProbe:
     def own_use(self) -> OwnUse | None:
         """Return what the test set."""
         return self.use() if callable(self.use) else self.use
+
+    def watch_peak(self) -> PeakWatch:
+        """Begin to watch; what `stop` returns is `peak` at that time."""
+        return _ScriptedPeak(self)
+
+
+class _ScriptedPeak:
+    """What `ScriptedProbe.watch_peak` returns."""
+
+    start: OwnUse | None = None
+
+    def __init__(self, probe: ScriptedProbe) -> None:
+        self._probe = probe
+
+    def stop(self) -> OwnUse | None:
+        peak = self._probe.peak
+        return peak() if callable(peak) else peak

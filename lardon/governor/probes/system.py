@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lardon.clock import MachineClock
+from lardon.environment import outer_environ
 from lardon.governor.probes.making import make_own_use
 from lardon.governor.snapshot import GpuSnapshot, OwnUse, PeakWatch, ResourceSnapshot
 
@@ -36,7 +37,8 @@ class SystemProbe:
     Args:
         root: the filesystem root below which ``proc/`` and ``sys/`` are read.
         nvml: a module with pynvml's names; None finds the real one when it is needed.
-        environ: where the variables of CUDA and Slurm are looked up; None is `os.environ`.
+        environ: where the variables of CUDA and Slurm are looked up; None is `os.environ`,
+            as it is outside of every `TaskContext.applied`.
         rlimits: whether the process's own ``ulimit`` figures count.
         clock: where `taken_at` comes from; None is the machine's.
         integrated_names: words in the name of a GPU that has no memory of its own; None
@@ -60,7 +62,7 @@ class SystemProbe:
 
         self._root = os.fspath(root)
         self._now = (MachineClock() if clock is None else clock).monotonic
-        environ = os.environ if environ is None else environ
+        environ = outer_environ if environ is None else environ
         warnings = Warnings()
         self._host = self._host_reader(environ, warnings, rlimits=rlimits)
         self._portable: PortableHost | None = None

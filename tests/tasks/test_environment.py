@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lardon import Contract
-from lardon.cli.environment import THREAD_VARIABLES, environment_of
+from lardon.environment import THREAD_VARIABLES, environment_of
 
 CONTRACT = Contract(
     batch_size=25, ram_bytes=1024, gpu_bytes=2048, gpus=("GPU-a", "MIG-b"), cpus=3, io_slots=1

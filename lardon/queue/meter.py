@@ -1,0 +1,37 @@
+"""Measuring the batches of a task, for a governor that learns from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lardon.events import logger
+
+if TYPE_CHECKING:
+    from lardon.governor.batch_watch import BatchWatch
+    from lardon.queue.context import TaskContext
+
+
+def begin(context: TaskContext) -> BatchWatch | None:
+    """Begin to measure a batch; never raises. None where nobody learns from it."""
+    learner, reservation = context._life.learner, context._reservation
+    if learner is None or reservation is None:
+        return None
+    try:
+        return learner.watch_batch(reservation)
+    except Exception:  # noqa: BLE001  a governor may raise anything; the batch goes on
+        logger.exception("lardon: a batch of task %s could not be measured", context.task_id)
+        return None
+
+
+def record(
+    context: TaskContext, watch: BatchWatch | None, items: int, *, failed: bool = False
+) -> None:
+    """Tell the governor what a batch of *items* took; never raises."""
+    learner = context._life.learner
+    if watch is None or learner is None:
+        return
+    try:
+        duration, ram, gpu = watch.stop()
+        learner.record_batch(context._task.estimate.kind, items, duration, ram, gpu, failed)
+    except Exception:  # noqa: BLE001  as above
+        logger.exception("lardon: a batch of task %s could not be recorded", context.task_id)
