@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextvars
-import queue
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lardon.environment import gpus_for_children
 from lardon.events import logger
 from lardon.queue import meter
 from lardon.queue.applied import keep_to, threads
+from lardon.queue.crew import Crew, Flight
 from lardon.queue.feed import Count, Feed
 from lardon.queue.out_of_memory import is_out_of_memory, make_room, no_smaller
 from lardon.queue.outcome import forget_frames
@@ -27,8 +27,6 @@ THREAD_NAME: Final = "lardon-item"
 # the threads stand still until the slowest is done, which must stay a small part of it. It
 # is also the default of `Policy.recheck_s`: how old an answer may grow.
 ROUND_S: Final = 0.5
-# Items that wait for a thread, for each thread: one, so that none waits for the next item.
-_AHEAD: Final = 1
 
 
 def map_items(
@@ -37,11 +35,11 @@ def map_items(
     """Call *fn* with each item; see `TaskContext.map_items`."""
     context._go_on()
     count = Count(context, items)
-    work = _Items(context, fn, Feed(enumerate(items)))
+    work = _Items(context, fn, Feed(enumerate(items)), count)
     try:
         while True:
             watch = meter.begin(context)
-            work.round(count)
+            work.round()
             if work.taken:
                 meter.record(context, watch, work.at_once, failed=bool(work.short))
             work.retry_or_raise()
@@ -61,17 +59,19 @@ class _Items(Generic[Item, Outcome]):
         context: TaskContext,
         fn: Callable[[Item], Outcome],
         feed: Feed[tuple[int, Item]],
+        count: Count,
     ) -> None:
         self._context = context
         self._fn = fn
         self.feed = feed
+        self._count = count
         self.outcomes: dict[int, Outcome] = {}
         self.at_once = 1
         """How many items the last round worked on at the same time."""
         self.taken = 0
         """How many items the last round took."""
         self.short: list[tuple[int, Item]] = []
-        """Those of the last round that ran out of memory, or were not tried after that."""
+        """Those of the last round that ran out of memory."""
         self._shortage: BaseException | None = None
         # The first other error by place, as a loop would have met it.
         self._error: tuple[int, BaseException] | None = None
@@ -80,48 +80,89 @@ class _Items(Generic[Item, Outcome]):
         self._again = 0
         self._pool: ThreadPoolExecutor | None = None
         self._size = 0
-        # Filled by the threads, emptied by the callback's own.
-        self._done: queue.SimpleQueue[_Flight[Item, Outcome]] = queue.SimpleQueue()
 
-    def round(self, count: Count) -> None:
+    def round(self) -> None:
         """Work until the time of a round is over; nothing is in flight then."""
         contract = self._context.contract
         size = min(contract.cpus, contract.batch_size, self._limit or contract.batch_size)
         self.at_once, self.taken = 1, 0
         self.short, self._shortage = [], None
+        # A contract for fewer items than there are CPUs is asked to grow soon.
+        seconds = ROUND_S if size >= contract.cpus else 0.0
+        self._ends = self._context._task._signal.clock.monotonic() + seconds
         # Libraries share one limit for all threads, or have one for each: both are set.
         with gpus_for_children(contract), threads(max(1, contract.cpus // size)):
-            self._fly(self._threads(size), size, count)
+            if size == 1:
+                self._alone()
+            else:
+                self._together(size)
 
-    def _fly(self, pool: ThreadPoolExecutor, size: int, count: Count) -> None:
-        context, contract = self._context, self._context.contract
-        clock = context._task._signal.clock
-        ends = clock.monotonic() + ROUND_S
+    def _more(self) -> bool:
+        """Return whether this round goes on to another item; reads one ahead to know."""
+        context = self._context
+        if self._must_stop():
+            return False
+        enough = self.taken >= context.contract.batch_size
+        if enough and context._task._signal.clock.monotonic() >= self._ends:
+            return False
+        return self.feed.more()
+
+    def _take(self) -> Flight[Item, Outcome]:
+        ((place, item),) = self.feed.take(1)
+        self.taken += 1
+        return Flight(self._fn, place, item)
+
+    def _alone(self) -> None:
+        """Work on one item after the other, on the callback's own thread."""
+        while self._more():
+            flight = self._take()
+            flight.run()
+            self._landed(flight)
+            self._count.add(1)
+
+    def _together(self, size: int) -> None:
+        """Keep *size* threads busy with up to a batch of items in flight."""
+        window = self._context.contract.batch_size
+        if self._limit is not None:
+            window = size
+        pool = self._threads(size)
+        crew: Crew[Item, Outcome] = Crew(max(1, window // 4))
+        at_work: list[Future[None]] = []
         flying = 0
-        stop = False
-        while True:
-            while not stop and flying < min(contract.batch_size, size * (1 + _AHEAD)):
-                # A contract for fewer items than there are CPUs is asked to grow soon.
-                over = size < contract.cpus or clock.monotonic() >= ends
-                stop = (
-                    (over and self.taken >= contract.batch_size)
-                    or context._must_stop()
-                    or not self.feed.more()
-                )
-                if not stop:
-                    ((place, item),) = self.feed.take(1)
-                    flight = _Flight(self._fn, place, item)
-                    pool.submit(contextvars.copy_context().run, flight.run, self._done)
+        try:
+            for _ in range(size):
+                # One after the other: what was started is ended, should the next fail.
+                at_work += [pool.submit(contextvars.copy_context().run, crew.work)]
+            while True:
+                batch = []
+                while flying < window and self._more():
+                    batch.append(self._take())
                     flying += 1
-                    self.taken += 1
-                    self.at_once = max(self.at_once, min(flying, size))
-            if not flying:
-                return
-            stop = self._landed(self._done.get(), count) or stop
-            flying -= 1
+                self.at_once = max(self.at_once, min(flying, size))
+                crew.start(batch)
+                if not flying:
+                    break
+                landed = crew.wait(flying)
+                flying -= len(landed)
+                for flight in landed:
+                    self._landed(flight)
+                self._count.add(sum(flight.error is None for flight in landed))
+                if self._must_stop():
+                    # What no thread has begun goes back to where it came from.
+                    spare = [(flight.place, flight.item) for flight in crew.take_back()]
+                    flying -= len(spare)
+                    self.taken -= len(spare)
+                    self.feed.give_back(spare, 1)
+        finally:
+            crew.dismiss()
+            for one in at_work:
+                one.result()
 
-    def _landed(self, flight: _Flight[Item, Outcome], count: Count) -> bool:
-        """Take in what came of one item; return whether nothing more may start."""
+    def _must_stop(self) -> bool:
+        return bool(self.short) or self._error is not None or self._context._must_stop()
+
+    def _landed(self, flight: Flight[Item, Outcome]) -> None:
+        """Take in what came of one item."""
         error = flight.error
         if error is None:
             self.outcomes[flight.place] = flight.outcome
@@ -129,24 +170,21 @@ class _Items(Generic[Item, Outcome]):
                 self._again -= 1
                 if not self._again:
                     self._limit = None
-            count.add(1)
-            return False
-        if is_out_of_memory(error):
+        elif is_out_of_memory(error):
             forget_frames(error)
             self.short.append((flight.place, flight.item))
             self._shortage = error
         elif self._error is None or flight.place < self._error[0]:
             self._error = flight.place, error
-        return True
 
     def retry_or_raise(self) -> None:
         """Prepare the next round after a failure, or raise what ends the work."""
         if self._error is not None:
             raise self._error[1]
-        if not self.short:
+        shortage = self._shortage
+        if shortage is None:
             return
-        context, shortage = self._context, self._shortage
-        assert shortage is not None, "it came with the items"
+        context = self._context
         if self.at_once <= 1:
             raise no_smaller(context, shortage, 1) from shortage
         self._limit = self.at_once // 2
@@ -158,6 +196,7 @@ class _Items(Generic[Item, Outcome]):
         self._again += len(self.short)
         self.feed.give_back(self.short, 1)
         self.short, self._shortage = [], None
+        del shortage
         make_room()
 
     def _threads(self, size: int) -> ThreadPoolExecutor:
@@ -171,28 +210,6 @@ class _Items(Generic[Item, Outcome]):
         return self._pool
 
     def close(self) -> None:
-        """End the threads; waits for items that are still in flight."""
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
-
-
-class _Flight(Generic[Item, Outcome]):
-    """One item on a thread, and what came of it."""
-
-    __slots__ = ("_fn", "error", "item", "outcome", "place")
-
-    outcome: Outcome
-
-    def __init__(self, fn: Callable[[Item], Outcome], place: int, item: Item) -> None:
-        self._fn = fn
-        self.place = place
-        self.item = item
-        self.error: BaseException | None = None
-
-    def run(self, done: queue.SimpleQueue[_Flight[Item, Outcome]]) -> None:
-        """Call the function, and say so; never raises. Runs on a thread of the pool."""
-        try:
-            self.outcome = self._fn(self.item)
-        except BaseException as error:  # noqa: BLE001  the callback's own thread raises it
-            self.error = error
-        done.put(self)

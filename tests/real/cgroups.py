@@ -171,6 +171,11 @@ class Group:
         """Move a process here."""
         self._write("cgroup.procs", str(pid))
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes in it."""
+        return [int(pid) for pid in (self.path / "cgroup.procs").read_text().split()]
+
     def remove(self) -> None:
         """Take the group away; its processes are reaped, and the groups inside it gone."""
         deadline = time.monotonic() + _REMOVAL_S

@@ -1,0 +1,140 @@
+"""Threads that work through what one thread gives them, at little cost for each item."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+# How long a cancel or a pause may go unnoticed while items run.
+LOOK_S: Final = 0.1
+
+
+class Flight(Generic[Item, Outcome]):
+    """One item on its way, and what came of it."""
+
+    __slots__ = ("_fn", "error", "item", "outcome", "place")
+
+    outcome: Outcome
+
+    def __init__(self, fn: Callable[[Item], Outcome], place: int, item: Item) -> None:
+        self._fn = fn
+        self.place = place
+        self.item = item
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Call the function; an error is kept, whatever it is."""
+        try:
+            self.outcome = self._fn(self.item)
+        except BaseException as error:  # noqa: BLE001  whoever waits for the item raises it
+            self.error = error
+
+
+class Crew(Generic[Item, Outcome]):
+    """
+    Flights from one thread, the dispatcher, to several that run them, and back.
+
+    A future for each item would cost more than a small item does. Here the lock is taken
+    when somebody has to sleep or to be woken; `deque` hands items over without it.
+
+    Args:
+        quota: The dispatcher is woken once so many flights have landed, or all.
+
+    """
+
+    def __init__(self, quota: int) -> None:
+        self._quota = quota
+        self._todo: deque[Flight[Item, Outcome]] = deque()
+        self._landed: deque[Flight[Item, Outcome]] = deque()
+        # Guards what follows, and nothing while a flight runs.
+        self._lock = threading.Lock()
+        # Notified when there is something to do, and when the crew is dismissed.
+        self._work = threading.Condition(self._lock)
+        # Notified when enough has landed. Only the dispatcher waits on it.
+        self._enough = threading.Condition(self._lock)
+        self._idle = 0
+        self._dismissed = False
+        # Set by the first flight that ends with an error.
+        self._failed = False
+        # How many flights have to land before the dispatcher is woken; 0: it is awake.
+        self._wanted = 0
+
+    # For the dispatcher ----------------------------------------------------------
+
+    def start(self, flights: Iterable[Flight[Item, Outcome]]) -> None:
+        """Give the crew something to do; never blocks."""
+        before = len(self._todo)
+        self._todo.extend(flights)
+        if len(self._todo) > before:
+            with self._lock:
+                if self._idle:
+                    self._work.notify_all()
+
+    def wait(self, flying: int) -> list[Flight[Item, Outcome]]:
+        """
+        Block until enough of the *flying* have landed, or one with an error; return them.
+
+        After `LOOK_S` it returns what there is, so that a cancel or a pause is not slept through.
+        """
+        with self._lock:
+            self._wanted = min(self._quota, flying)
+            self._enough.wait_for(self._has_enough, LOOK_S)
+            self._wanted = 0
+        landed = []
+        while self._landed:
+            landed.append(self._landed.popleft())
+        return landed
+
+    def _has_enough(self) -> bool:
+        landed = len(self._landed)
+        return landed >= self._wanted or (self._failed and landed > 0)
+
+    def take_back(self) -> list[Flight[Item, Outcome]]:
+        """Return the flights that no thread has begun; they will not be."""
+        spare = []
+        while True:
+            try:
+                spare.append(self._todo.popleft())
+            except IndexError:
+                return spare
+
+    def dismiss(self) -> None:
+        """Let the threads go once they have nothing to do."""
+        with self._lock:
+            self._dismissed = True
+            self._work.notify_all()
+
+    # For the threads -------------------------------------------------------------
+
+    def work(self) -> None:
+        """Run flights until the crew is dismissed; never raises."""
+        while True:
+            try:
+                flight = self._todo.popleft()
+            except IndexError:
+                if not self._wait_for_work():
+                    return
+                continue
+            flight.run()
+            self._landed.append(flight)
+            if flight.error is not None:
+                self._failed = True
+            # Read without the lock: a dispatcher that goes to sleep right now looks at
+            # what has landed itself, with the lock, before it does.
+            if self._wanted and (len(self._landed) >= self._wanted or self._failed):
+                with self._lock:
+                    self._enough.notify()
+
+    def _wait_for_work(self) -> bool:
+        """Sleep until there is something to do; False when there never will be."""
+        with self._lock:
+            self._idle += 1
+            self._work.wait_for(lambda: self._todo or self._dismissed)
+            self._idle -= 1
+            return bool(self._todo) or not self._dismissed
