@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from lardon.governor.history import MOST
 from lardon.governor.lesson import MICROSECONDS, RETRY_AFTER
 from lardon.governor.reason import Fact, Reason, ReasonCode
 from lardon.governor.shape import Shape
@@ -35,11 +36,13 @@ def shape_of(
 ) -> Shape:
     """Return what *estimate* looks like under *outlook*."""
     capacities = [device.offer.capacity for device in offers if not device.gpu.integrated]
-    known = [capacity for capacity in capacities if capacity is not None]
+    known = sorted((one for one in capacities if one is not None), reverse=True)
+    # What several cards must each hold is at most what the smallest of them can.
+    together = known[: estimate.gpus]
     capacity = ram.capacity or 0
     if outlook.ram_ever_bytes is not None:
         capacity = min(capacity, max(0, outlook.ram_ever_bytes) * EVER // EVER_OF)
-    return Shape(estimate, policy, outlook, capacity, max(known, default=None))
+    return Shape(estimate, policy, outlook, capacity, together[-1] if together else None)
 
 
 def red_zone(pressure: Pressure) -> Reason:
@@ -77,15 +80,12 @@ def adapted(
             return _by_forecast(plain, estimate, shape, batch, outlook)
         if batch and batch == shape.learned_cap:
             return _by_cap(estimate, batch, lesson)
-        if batch < _batch(place(estimate)) and lesson is not None:
-            facts = dict(plain.facts)
-            _add_lesson(facts, estimate, batch or estimate.min_batch, lesson)
-            return Reason(code=ReasonCode.LEARNED, facts=facts)
-    if batch and shape.differs(batch) and lesson is not None:
-        facts = dict(plain.facts)
-        _add_lesson(facts, estimate, batch, lesson)
-        return Reason(code=plain.code, facts=facts)
-    return plain
+    if lesson is None:
+        return plain
+    learned = _by_experience(plain, estimate, shape, option, lesson)
+    if batch < estimate.max_batch and batch < _batch(place(estimate)):
+        return Reason(code=ReasonCode.LEARNED, facts={**plain.facts, **learned})
+    return Reason(code=plain.code, facts={**plain.facts, **learned}) if learned else plain
 
 
 def _batch(option: Option | Reason) -> int:
@@ -119,7 +119,10 @@ def _by_forecast(
         size = estimate.max_batch if batch else estimate.min_batch
         facts["forecast"] = shape.loss(size)
     facts["growth_bytes_s"] = outlook.growth_bytes_s
-    facts["duration_s"] = lesson.duration_us.need(size) / MICROSECONDS
+    microseconds = lesson.duration_us.need(size)
+    # Of more items than a float can count the fraction of a second says nothing.
+    huge = microseconds > MOST
+    facts["duration_s"] = microseconds // MICROSECONDS if huge else microseconds / MICROSECONDS
     return Reason(code=ReasonCode.FORECAST, facts=facts)
 
 
@@ -134,14 +137,30 @@ def _by_cap(estimate: ResourceEstimate, batch: int, lesson: Lesson | None) -> Re
     return Reason(code=ReasonCode.LEARNED, facts=facts)
 
 
-def _add_lesson(
-    facts: dict[str, Fact], estimate: ResourceEstimate, batch: int, lesson: Lesson
-) -> None:
-    """Add what batches of the kind took, beside what was declared of such a batch."""
-    on_gpu = facts.get("resource") == "gpu"
-    envelope = lesson.gpu if on_gpu else lesson.ram
-    facts["kind"], facts["batches"] = estimate.kind, lesson.batches
+def _by_experience(
+    plain: Reason, estimate: ResourceEstimate, shape: Shape, option: Option, lesson: Lesson
+) -> dict[str, Fact]:
+    """
+    Return what batches of the kind took, if another amount than the declared was asked.
+
+    It is said of the batch that *plain* speaks of, else of the one that is granted.
+    """
+    shared = option.shared_ram
+    spoken_of = estimate.max_batch if option.batch else estimate.min_batch
+    for batch in (spoken_of, option.batch or spoken_of):
+        declared, asked = estimate.needs(batch, shared=shared), shape.needs(batch, shared=shared)
+        if declared != asked:
+            break
+    else:
+        return {}
+    ram = declared[0] if lesson.ram is None else lesson.ram.need(batch)
+    gpu = declared[1] if lesson.gpu is None else lesson.gpu.need(batch)
+    facts: dict[str, Fact] = {"kind": estimate.kind, "batches": lesson.batches}
     facts["of_batch"] = batch
-    facts["declared"] = estimate.gpu_need(batch) if on_gpu else estimate.ram_need(batch)
-    if envelope is not None:
-        facts["learned"] = envelope.need(batch)
+    if shared:
+        facts.update(of="RAM", learned=ram + gpu, declared=sum(declared))
+    elif declared[0] == asked[0] or plain.facts.get("resource") == "gpu":
+        facts.update(of="GPU memory", learned=gpu, declared=declared[1])
+    else:
+        facts.update(of="RAM", learned=ram, declared=declared[0])
+    return facts

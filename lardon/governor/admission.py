@@ -123,10 +123,11 @@ def _answer(
     if not batch:
         reason = _short(asked, estimate.min_batch, snapshot, ledger, ram, option)
         return Decision(kind=DecisionKind.WAIT, reason=reason)
+    ram_bytes, gpu_bytes = asked.needs(batch, shared=option.shared_ram)
     contract = Contract(
         batch_size=batch,
-        ram_bytes=asked.ram_need(batch),
-        gpu_bytes=asked.gpu_need(batch),
+        ram_bytes=ram_bytes,
+        gpu_bytes=gpu_bytes,
         gpus=tuple([device.gpu.uuid for device in option.gpus]),
         cpus=cpus,
         io_slots=estimate.io_slots,
@@ -304,16 +305,16 @@ def _short(
 ) -> Reason:
     """Return the reason why a batch of *batch* items does not fit, with every term."""
     facts: dict[str, Fact] = {"batch": batch}
+    need, gpu_need = asked.needs(batch, shared=option.shared_ram)
     if option.bound is ReasonCode.RAM_SHORT:
-        need = asked.ram_need(batch)
         if option.shared_ram:
-            need += asked.gpu_need(batch)
+            need += gpu_need
         facts.update(_terms("ram", need, ram, ledger.ram_bytes))
         facts.update(holders=ledger.holders("ram"), limits=limits_text(snapshot, gpus=False))
         return Reason(code=option.bound, facts=facts)
     weakest = option.gpus[-1]
     booked = ledger.gpu_bytes(weakest.gpu.uuid)
-    facts.update(_terms("gpu", asked.gpu_need(batch), weakest.offer, booked))
+    facts.update(_terms("gpu", gpu_need, weakest.offer, booked))
     facts.update(device=weakest.gpu.uuid, holders=ledger.holders(weakest.gpu.uuid))
     total, driver_free = weakest.gpu.total_bytes, weakest.gpu.free_bytes or 0
     if total is not None:

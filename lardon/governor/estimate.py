@@ -131,6 +131,10 @@ class ResourceEstimate:
         """The memory without which a GPU can never run it: the smallest batch's."""
         return self.gpu_need(self.min_batch)
 
+    def needs(self, batch: int, *, shared: bool) -> tuple[int, int]:  # noqa: ARG002  the protocol's
+        """Return `ram_need` and `gpu_need`, wherever the GPU memory is taken from."""
+        return self.ram_need(batch), self.gpu_need(batch)
+
     def ram_batch(self, offer: Offer) -> int:
         """Return the largest batch for which the RAM on *offer* is enough, or 0."""
         return largest_batch(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from lardon.governor.adapting import shape_of
 from lardon.governor.admission import evaluate
 from lardon.governor.decision import Decision, DecisionKind
 from lardon.governor.offers import NOTHING_KNOWN, Offer, device_offers, ram_offer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lardon.governor.ledger import Ledger
     from lardon.governor.offers import DeviceOffer, Outlook
     from lardon.governor.policy import Policy
+    from lardon.governor.shape import Asked
 
 # A wait or a reduction for one of these is said by its resource's line.
 _SAID_BY_A_LINE: Final = frozenset(
@@ -42,7 +44,12 @@ class ResourceLine:
     resource: str
     """``ram``, ``cpus``, ``io_slots``, a GPU's UUID, or ``gpus`` where none is visible."""
     asked_least: int
-    """For the smallest batch, or the fewest CPUs. An integrated GPU needs the RAM as well."""
+    """
+    For the smallest batch, or the fewest CPUs. An integrated GPU needs the RAM as well.
+
+    Of memory it is what is asked for: where batches of the kind were measured, what they
+    taught.
+    """
     asked_most: int
     capacity: int | None
     reserve: int | None
@@ -94,15 +101,20 @@ def explain(
     ram = ram_offer(snapshot, policy, ledger, known)
     cpus = policy.cpu_capacity(snapshot.cpus)
     io_slots = estimate.io_slots
+    offers: list[DeviceOffer] = []
+    if estimate.gpus:
+        offers = device_offers(snapshot, policy, ledger, known, ram, devices)
+    asked: Asked = estimate
+    if known.adapts:
+        asked = shape_of(estimate, policy, known, ram, offers)
     host = [
-        _memory_line("ram", estimate.ram_least, estimate.ram_most, ram),
+        _memory_line("ram", *_ram_range(estimate, asked), ram),
         _slot_line("cpus", estimate.min_cpus, estimate.cpus, cpus, ledger.cpus),
         _slot_line("io_slots", io_slots, io_slots, policy.io_slots, ledger.io_slots),
     ]
     cards: list[ResourceLine] = []
     if estimate.gpus:
-        offers = device_offers(snapshot, policy, ledger, known, ram, devices)
-        cards = [_card_line(estimate, device) for device in offers]
+        cards = [_card_line(estimate, asked, device) for device in offers]
         if not cards:
             cards = [_slot_line("gpus", estimate.gpus, estimate.gpus, 0, 0)]
     return Explanation(
@@ -126,10 +138,20 @@ def _memory_line(resource: str, least: int, most: int, offer: Offer) -> Resource
     )
 
 
-def _card_line(estimate: ResourceEstimate, device: DeviceOffer) -> ResourceLine:
-    least, most = estimate.gpu_need(estimate.min_batch), estimate.gpu_need(estimate.max_batch)
-    if device.gpu.integrated:
-        least, most = least + estimate.ram_least, most + estimate.ram_most
+def _ram_range(estimate: ResourceEstimate, asked: Asked) -> tuple[int, int]:
+    least, most = estimate.min_batch, estimate.max_batch
+    return asked.needs(least, shared=False)[0], asked.needs(most, shared=False)[0]
+
+
+def _card_line(estimate: ResourceEstimate, asked: Asked, device: DeviceOffer) -> ResourceLine:
+    shared = device.gpu.integrated
+    least, most = (
+        sum(needs) if shared else needs[1]
+        for needs in (
+            asked.needs(estimate.min_batch, shared=shared),
+            asked.needs(estimate.max_batch, shared=shared),
+        )
+    )
     return _memory_line(device.gpu.uuid, least, most, device.offer)
 
 

@@ -17,8 +17,6 @@ NOISE_BYTES: Final = 8 * 1024 * 1024
 HALF_LIFE_S: Final = 0.5
 # Less than this is no growth any more: it takes a quarter of an hour to a GiB.
 NEGLIGIBLE: Final = 1024 * 1024
-# How many readings are looked back on: of a queue that asks often, one per MIN_SPAN_S.
-_KEPT: Final = 21
 
 
 @attrs.frozen
@@ -67,5 +65,6 @@ def observed(before: Growth, taken_at: float, foreign_bytes: int) -> Growth:
     # The last reading stands in for all that followed within the least span.
     if len(kept) > 1 and kept[-1][0] - kept[-2][0] < MIN_SPAN_S:
         kept = kept[:-1]
-    recent = tuple([one for one in kept if taken_at - one[0] <= MAX_SPAN_S])[-_KEPT:]
+    # Of a queue that asks often that is one reading per MIN_SPAN_S, and the last.
+    recent = [one for one in kept if taken_at - one[0] <= MAX_SPAN_S]
     return Growth((*recent, (taken_at, foreign_bytes)), max(steepest, before.rate(taken_at)))

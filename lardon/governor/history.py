@@ -9,11 +9,16 @@ from typing import Any, Final
 
 import attrs
 
+from lardon.governor.checks import shown
+
 # Enough batches for a 95th percentile to rest on more than one of them, few enough that
 # a kind whose cost changed is known by its new cost within one long task.
 WINDOW: Final = 128
 # Kinds are names that programmers choose; more than this is a name made per task.
 MAX_KINDS: Final = 1024
+# Larger figures are no measurement, and would overflow what is computed from them.
+MOST: Final = 2**128 - 1
+MOST_S: Final = MOST / 1_000_000
 _FORMAT: Final = 1
 
 
@@ -117,6 +122,10 @@ def read_history(path: str | os.PathLike[str]) -> History:
     return history
 
 
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+
+
 def checked_record(
     items: int,
     duration_s: float,
@@ -125,15 +134,15 @@ def checked_record(
     failed: bool = False,  # noqa: FBT001, FBT002  as in `Governor.record_batch`
 ) -> BatchRecord:
     """Return the record, or raise ValueError that names the field, the value and the rule."""
-    if not isinstance(items, int) or isinstance(items, bool) or items < 1:
-        message = f"items must be an integer of at least 1, not {items!r}"
+    if not _whole(items, 1):
+        message = f"items must be an integer from 1 to 2**128 - 1, not {shown(items)}"
         raise ValueError(message)
-    if not isinstance(duration_s, (int, float)) or not 0 <= duration_s < float("inf"):
-        message = f"duration_s must be a finite number of at least 0, not {duration_s!r}"
+    if not isinstance(duration_s, (int, float)) or not 0 <= duration_s <= MOST_S:
+        message = f"duration_s must be a number from 0 to {MOST_S:g}, not {shown(duration_s)}"
         raise ValueError(message)
     for name, peak in (("peak_ram_bytes", peak_ram_bytes), ("peak_gpu_bytes", peak_gpu_bytes)):
-        if peak is not None and (not isinstance(peak, int) or isinstance(peak, bool) or peak < 0):
-            message = f"{name} must be None or an integer of at least 0, not {peak!r}"
+        if peak is not None and not _whole(peak, 0):
+            message = f"{name} must be None or an integer from 0 to 2**128 - 1, not {shown(peak)}"
             raise ValueError(message)
     return BatchRecord(
         items=items,

@@ -233,17 +233,17 @@ def _by_experience(facts: Mapping[str, Fact]) -> str:
     rests_on = "1 batch" if count == 1 else f"{count} batches"
     return (
         f"; by {rests_on} of kind {facts.get('kind')!r}, {_items({'batch': size})} need "
-        f"{_size(facts, 'learned')}, declared {_size(facts, 'declared')}"
+        f"{_size(facts, 'learned')} of {facts.get('of')}, declared {_size(facts, 'declared')}"
     )
 
 
 def _learned(facts: Mapping[str, Fact]) -> str:
     kind, cap = facts.get("kind"), _items({"batch": facts.get("found", 0)})
     if facts.get("resource") != "batch":
-        return _gpu_short(facts) if facts.get("resource") == "gpu" else _ram_short(facts)
+        return _short(facts)
     if "retry_after" in facts:
         return (
-            f"a larger batch of kind {kind!r} ran out of memory: at most {cap}, until "
+            f"a batch of kind {kind!r} ran out of memory: at most {cap}, until "
             f"{facts['retry_after']} batches went well"
         )
     if not facts.get("largest"):
@@ -261,20 +261,20 @@ def _forecast(facts: Mapping[str, Fact]) -> str:
     )
     if facts.get("resource") == "batch":
         return f"{grows}: at most {_items({'batch': facts.get('found', 0)})} while that goes on"
-    return f"{grows}, which takes {_size(facts, 'forecast')}; {_ram_short(facts)}"
+    return f"{grows}, which takes {_size(facts, 'forecast')}; {_short(facts)}"
 
 
 def _seconds(facts: Mapping[str, Fact]) -> str:
     duration = facts.get("duration_s", 0.0)
-    return f"{duration:.3g} s" if isinstance(duration, (int, float)) else str(duration)
+    return f"{duration:.3g} s" if isinstance(duration, float) else f"{duration} s"
 
 
 def _zone(facts: Mapping[str, Fact]) -> str:
     zone = facts.get("zone")
     if facts.get("resource") != "batch":
         return (
-            f"the zone is {zone}: memory was all but gone a moment ago; {facts.get('found')} of "
-            f"{facts.get('asked')} healthy readings in a row so far"
+            f"the zone is {zone}: memory was all but gone, or pressure at a limit twice in a "
+            f"row; {facts.get('found')} of {facts.get('asked')} healthy readings since then"
         )
     cap = _items({"batch": facts.get("found", 0)})
     if "doublings" in facts:
@@ -303,6 +303,10 @@ def _gpu_short(facts: Mapping[str, Fact]) -> str:
         f"{_known(facts, 'capacity', 'limit')}{_less_reserved(facts)}{_held_by(facts)}"
         f"{_by_experience(facts)}"
     )
+
+
+def _short(facts: Mapping[str, Fact]) -> str:
+    return _gpu_short(facts) if facts.get("resource") == "gpu" else _ram_short(facts)
 
 
 def _gpu_capacity(facts: Mapping[str, Fact]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from lardon.governor.envelope import sums
+from lardon.governor.history import MOST
 from lardon.governor.lesson import MICROSECONDS
 from lardon.governor.offers import largest_batch
 
@@ -35,12 +36,12 @@ class Asked(Protocol):
         """The memory without which a GPU can never run it."""
         ...
 
-    def ram_need(self, batch: int) -> int:
-        """Return the bytes of RAM to reserve for *batch* items."""
-        ...
+    def needs(self, batch: int, *, shared: bool) -> tuple[int, int]:
+        """
+        Return the bytes of RAM to reserve for *batch* items, and those on each GPU.
 
-    def gpu_need(self, batch: int) -> int:
-        """Return the bytes to reserve on each GPU."""
+        *shared* tells that the GPU memory is taken from the RAM too.
+        """
         ...
 
     def ram_batch(self, offer: Offer) -> int:
@@ -70,7 +71,8 @@ class Shape:
         policy: Whether to trust the declaration, and `max_batch_s`.
         outlook: The lesson of the kind, the zone's cap, the growth of foreign use.
         ram_capacity: The most that history may say of the smallest batch.
-        gpu_capacity: The same on a card; None is unknown.
+        gpu_capacity: The same on every one of as many cards as are asked for, the largest;
+            None is unknown.
         forecast: Whether growth counts; False tells what it would be without.
         zone: The same for the zone.
 
@@ -93,15 +95,17 @@ class Shape:
         self._measured = policy.trust == "measured"
         self.min_batch = estimate.min_batch
         ram, gpu = (lesson.ram, lesson.gpu) if lesson is not None else (None, None)
+        if not estimate.asks_gpu_memory:
+            gpu = None
         self._ram = self._lines(estimate.ram_bytes, estimate.ram_bytes_per_item, ram)
         self._gpu = self._lines(estimate.gpu_bytes, estimate.gpu_bytes_per_item, gpu)
-        # What is trusted to replace the declaration cannot be refused by it.
-        self.least_ram = estimate.least_ram if ram is None or not self._measured else 0
-        self.least_gpu = estimate.least_gpu if gpu is None or not self._measured else 0
+        self.least_ram = self._least(estimate.least_ram, ram)
+        self.least_gpu = self._least(estimate.least_gpu, gpu)
         self._ram_capacity = ram_capacity if ram is not None else None
         self._gpu_capacity = gpu_capacity if gpu is not None else None
+        self._shared_capacity = ram_capacity if ram is not None or gpu is not None else None
         self.learned_cap = learned_cap(estimate, policy, lesson)
-        self.time_cap = time_cap(policy, outlook) if forecast else None
+        self.time_cap = time_cap(estimate, policy, outlook) if forecast else None
         self.zone_cap = outlook.zone_cap if zone else None
         caps = [cap for cap in (self.learned_cap, self.time_cap, self.zone_cap) if cap is not None]
         self.max_batch = max(self.min_batch, min([estimate.max_batch, *caps]))
@@ -111,12 +115,11 @@ class Shape:
         """Return what it would be if the growth, or the zone, did not count."""
         return Shape(*self._made_of, forecast=forecast, zone=zone)
 
-    def differs(self, batch: int) -> bool:
-        """Return whether other amounts are reserved for *batch* items than were declared."""
-        estimate = self._estimate
-        return self.ram_need(batch) != estimate.ram_need(batch) or self.gpu_need(
-            batch
-        ) != estimate.gpu_need(batch)
+    def _least(self, declared: int, learned: Envelope | None) -> int:
+        """Return what can never be done without: what is trusted replaces the declaration."""
+        if learned is None or not self._measured:
+            return declared
+        return min(declared, learned.need(self.min_batch))
 
     def _lines(self, fixed: int, per_item: int, learned: Envelope | None) -> tuple[Line, ...]:
         declared = (fixed, per_item)
@@ -140,24 +143,27 @@ class Shape:
 
     def ram_need(self, batch: int) -> int:
         """Return the bytes of RAM to reserve for *batch* items."""
-        return self._clamped(
-            _most(self._ram, batch), batch, self._estimate.ram_need, self._ram_capacity
-        )
+        return self._clamped(_most(self._ram, batch), batch, self.least_ram, self._ram_capacity)
 
     def gpu_need(self, batch: int) -> int:
         """Return the bytes to reserve on each GPU."""
-        if not self._estimate.asks_gpu_memory:
-            return 0
-        return self._clamped(
-            _most(self._gpu, batch), batch, self._estimate.gpu_need, self._gpu_capacity
-        )
+        return self._clamped(_most(self._gpu, batch), batch, self.least_gpu, self._gpu_capacity)
 
-    def _clamped(
-        self, need: int, batch: int, declared: Callable[[int], int], capacity: int | None
-    ) -> int:
+    def _clamped(self, need: int, batch: int, least: int, capacity: int | None) -> int:
         if batch > self.min_batch or capacity is None or need <= capacity:
             return need
-        return capacity if self._measured else max(declared(batch), capacity)
+        return max(least, capacity)
+
+    def needs(self, batch: int, *, shared: bool) -> tuple[int, int]:
+        """Return `ram_need` and `gpu_need`; where the RAM is both, it has room for both."""
+        if not shared:
+            return self.ram_need(batch), self.gpu_need(batch)
+        ram, gpu = _most(self._ram, batch), _most(self._gpu, batch)
+        capacity = self._shared_capacity
+        if batch > self.min_batch or capacity is None or ram + gpu <= capacity:
+            return ram, gpu
+        gpu = max(self.least_gpu, capacity - ram)
+        return max(self.least_ram, capacity - gpu), gpu
 
     def ram_batch(self, offer: Offer) -> int:
         """Return the largest batch for which the RAM on *offer* is enough, or 0."""
@@ -171,7 +177,7 @@ class Shape:
         """Return the same where the GPU memory is taken from the RAM on *offer* too."""
         lines = tuple(sums(self._ram, self._gpu))
         return self._batch(
-            lines, offer, self._loss, lambda batch: self.ram_need(batch) + self.gpu_need(batch)
+            lines, offer, self._loss, lambda batch: sum(self.needs(batch, shared=True))
         )
 
     def _batch(
@@ -216,20 +222,20 @@ def learned_cap(estimate: ResourceEstimate, policy: Policy, lesson: Lesson | Non
     return max(estimate.min_batch, min(caps)) if caps else None
 
 
-def time_cap(policy: Policy, outlook: Outlook) -> int | None:
-    """Return how many items `max_batch_s` allows while foreign use grows; None for no cap."""
+def time_cap(estimate: ResourceEstimate, policy: Policy, outlook: Outlook) -> int | None:
+    """Return the largest batch that `max_batch_s` allows under growth; None for no cap."""
     lesson, limit = outlook.lesson, policy.max_batch_s
     if limit is None or not outlook.growth_bytes_s or lesson is None:
         return None
     if (duration := lesson.duration_us) is None:
         return None
-    limit_us = int(limit * MICROSECONDS)
-    caps = [
-        (limit_us - fixed) // per_item if limit_us > fixed else 0
+    # No duration that was measured is longer than `MOST` microseconds.
+    limit_us = int(min(limit * MICROSECONDS, MOST))
+    cap = min(
+        largest_batch(fixed, per_item, limit_us, 0, estimate.max_batch)
         for fixed, per_item in duration.lines
-        if per_item
-    ]
-    return max(0, min(caps)) if caps else None
+    )
+    return max(estimate.min_batch, cap)
 
 
 def _most(lines: Iterable[Line], batch: int) -> int:

@@ -90,7 +90,7 @@ def step(
     grown = before.swap_used_bytes is not None and swap > before.swap_used_bytes
     if not (low or half_way or grown):
         if before.zone is Zone.GREEN and before.doublings is None:
-            if before.swap_used_bytes == swap and not before.at_limit:
+            if before.swap_used_bytes == swap:
                 return before
             return Pressure(swap_used_bytes=swap)
         return _healthier(before, swap)

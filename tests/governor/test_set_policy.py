@@ -143,8 +143,9 @@ def test_without_a_usable_reading_the_limits_alone_are_checked(
         ("io_slots", 1, "io_slots"),
         ("tasks_per_gpu", 0, "tasks on GPU-a"),
     ):
+        changes: dict[str, Any] = {name: value}
         with pytest.raises(InvalidPolicy) as caught:
-            governor.set_policy(attrs.evolve(OPEN, **{name: value}))
+            governor.set_policy(attrs.evolve(OPEN, **changes))
         assert caught.value.resource == resource
     governor.set_policy(attrs.evolve(OPEN, ram_reserve_bytes=900, cpu_reserve=7))
     assert governor.policy.ram_reserve_bytes == 900

@@ -35,25 +35,27 @@ class _Watch:
     def __init__(self, gpu_bytes: GpuBytes) -> None:
         self._gpu_bytes = gpu_bytes
         self._forks = forks()
-        others = [other for other in _running if other._forks == self._forks]
-        self._overlapped = bool(others)
-        for other in others:
-            other._overlapped = True
-        _running.add(self)
+        self._overlapped = False
+        # First in, then looked around: of two that begin at once the later sees the other.
+        _running[id(self)] = self
+        for other in [ref() for ref in _running.valuerefs()]:
+            if other is not None and other is not self and other._forks == self._forks:
+                self._overlapped = other._overlapped = True
         self._children = Children()
 
-    def _alone(self) -> bool:
-        """Return whether what was measured is the work of this process alone."""
-        _running.discard(self)
-        return not self._overlapped and self._forks == forks() and not self._children.seen()
+    def _end(self) -> None:
+        _running.pop(id(self), None)
 
     def _made(self, ram_bytes: int | None) -> OwnUse | None:
-        if ram_bytes is None or not self._alone():
+        """Return the use, None when it is unknown or not the work of this process alone."""
+        if ram_bytes is None or self._overlapped or self._forks != forks() or self._children.seen():
             return None
         return make_own_use(ram_bytes, dict(self._gpu_bytes()))
 
 
-_running: Final[weakref.WeakSet[_Watch]] = weakref.WeakSet()
+# By id. One is made and looked for on any thread: a set would not bear being looked through
+# while it grows.
+_running: Final[weakref.WeakValueDictionary[int, _Watch]] = weakref.WeakValueDictionary()
 
 
 class MarkedPeak(_Watch):
@@ -67,6 +69,7 @@ class MarkedPeak(_Watch):
 
     def stop(self) -> OwnUse | None:
         """Return the most used since the beginning, None when it is unknown."""
+        self._end()
         return self._made(self._read())
 
 
@@ -79,7 +82,7 @@ class SampledPeak(_Watch):
         first = read()
         self.start = None if first is None else make_own_use(first, dict(gpu_bytes()))
         # Shared with the thread, which must not keep this object alive.
-        self._most = [first or 0]
+        self._most = [first]
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=_sample, args=(read, self._most, self._over), name=THREAD_NAME, daemon=True
@@ -90,18 +93,25 @@ class SampledPeak(_Watch):
 
     def stop(self) -> OwnUse | None:
         """Return the most used since the beginning, None when it is unknown."""
-        last = self._read()
+        self._end()
         self._over.set()
-        if self.start is None or last is None:
-            self._alone()
+        if self.start is None:
             return None
         self._thread.join()
-        return self._made(max(*self._most, last))
+        most, last = self._most[0], self._read()
+        return None if most is None or last is None else self._made(max(most, last))
 
 
-def _sample(read: Bytes, most: list[int], over: threading.Event) -> None:
+def _sample(read: Bytes, most: list[int | None], over: threading.Event) -> None:
     while not over.wait(SAMPLE_S):
-        most[0] = max(most[0], read() or 0)
+        try:
+            now = read()
+        except Exception:  # noqa: BLE001  whatever it is, the most is not known any more
+            now = None
+        if now is None or most[0] is None:
+            most[0] = None
+            return
+        most[0] = max(most[0], now)
 
 
 def reset_mark(root: str) -> bool:
