@@ -1,0 +1,169 @@
+"""The queue reports its batches to a governor that learns, and works without one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pytest
+
+from lardon import (
+    Governor,
+    MiB,
+    Policy,
+    ResourceEstimate,
+    ResourceSnapshot,
+    TaskContext,
+    TaskQueue,
+)
+from lardon.governor.snapshot import OwnUse
+from lardon.testing import ManualClock, ScriptedGovernor, ScriptedProbe, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S: Final = 10.0
+ESTIMATE: Final = ResourceEstimate(ram_bytes_per_item=MiB, max_batch=4, kind="sums")
+SNAPSHOT: Final = ResourceSnapshot(
+    taken_at=0.0, ram_total_bytes=1024 * MiB, ram_available_bytes=900 * MiB, cpus=2
+)
+
+
+class World:
+    """A governor on a manual clock, whose batches take a second and 3 MiB an item."""
+
+    def __init__(self, **policy: Any) -> None:
+        self.clock = ManualClock()
+        self.probe = ScriptedProbe(SNAPSHOT, clock=self.clock, own_use=OwnUse(ram_bytes=50 * MiB))
+        self.governor = Governor(Policy(**policy), probe=self.probe, clock=self.clock)
+
+    def work(self, batch: list[int]) -> int:
+        self.clock.advance(1.0)
+        self.probe.peak = OwnUse(ram_bytes=(50 + 3 * len(batch)) * MiB)
+        return len(batch)
+
+    def run(self, callback: Callable[[TaskContext], Any]) -> Any:
+        with TaskQueue(self.governor) as queue:
+            return queue.submit(callback, estimate=ESTIMATE).result(PATIENCE_S)
+
+    def figures(self) -> list[tuple[int, float, int | None]]:
+        return [
+            (record.items, record.duration_s, record.peak_ram_bytes)
+            for record in self.governor.history("sums")
+        ]
+
+
+def test_map_batches_reports_every_batch() -> None:
+    world = World()
+
+    world.run(lambda context: context.map_batches(world.work, range(10)))
+
+    assert world.figures() == [(4, 1.0, 12 * MiB), (4, 1.0, 12 * MiB), (2, 1.0, 6 * MiB)]
+
+
+def test_batches_reports_what_happened_between_two_of_them() -> None:
+    world = World()
+
+    world.run(lambda context: [world.work(batch) for batch in context.batches(range(6))])
+
+    assert world.figures() == [(4, 1.0, 12 * MiB), (2, 1.0, 6 * MiB)]
+
+
+def test_map_items_reports_how_many_ran_at_a_time() -> None:
+    world = World()
+
+    world.run(lambda context: context.map_items(lambda item: world.work([item]), range(3)))
+
+    assert sum(figures[0] for figures in world.figures()) == len(world.figures())
+    assert {figures[2] for figures in world.figures()} == {3 * MiB}
+
+
+class PausingAtARound(Governor):
+    """Pauses the task right before the first item of its second round."""
+
+    rounds = 0
+    pause: Callable[[], object]
+
+    def watch_batch(self, reservation: Any) -> Any:
+        self.rounds += 1
+        if self.rounds == 2:
+            self.pause()
+        return super().watch_batch(reservation)
+
+
+def test_a_round_without_an_item_reports_nothing() -> None:
+    world = World()
+    governor = PausingAtARound(probe=world.probe, clock=world.clock)
+
+    with TaskQueue(governor) as queue:
+        governor.pause = lambda: queue.pause(1)
+        queue.subscribe(lambda event: event.state == "PAUSED" and queue.resume(event.task_id))
+        task = queue.submit(
+            lambda context: context.map_items(lambda item: world.work([item]), range(8)),
+            estimate=ESTIMATE,
+        )
+        assert task.result(PATIENCE_S) == [1] * 8
+
+    assert governor.rounds == 3
+    assert [record.items for record in governor.history("sums")] == [1, 1]
+
+
+def test_what_was_learned_shrinks_the_next_task_of_the_kind() -> None:
+    world = World(ram_limit_bytes=6 * MiB)
+    sizes: list[int] = []
+
+    def note(batch: list[int]) -> None:
+        sizes.append(world.work(batch))
+
+    world.run(lambda context: context.map_batches(note, range(4)))
+    world.run(lambda context: context.map_batches(note, range(4)))
+
+    assert sizes == [4, 1, 1, 1, 1]
+
+
+def test_trust_in_measurements_starts_small_and_doubles() -> None:
+    world = World(trust="measured")
+    sizes: list[int] = []
+
+    world.run(
+        lambda context: context.map_batches(
+            lambda batch: sizes.append(world.work(batch)), range(15)
+        )
+    )
+
+    assert sizes == [1, 2, 4, 4, 4]
+
+
+def test_a_governor_that_does_not_learn_is_left_alone() -> None:
+    governor = ScriptedGovernor([start(batch_size=2)])
+    with TaskQueue(governor) as queue:
+        task = queue.submit(lambda context: context.map_batches(len, range(4)), estimate=ESTIMATE)
+        assert task.result(PATIENCE_S) == [2, 2]
+
+
+class Raising(Governor):
+    """Fails where it should learn."""
+
+    at = ""
+
+    def watch_batch(self, reservation: Any) -> Any:
+        if self.at == "watch":
+            raise OSError("no watch")
+        return super().watch_batch(reservation)
+
+    def record_batch(self, *args: Any, **kwargs: Any) -> None:
+        raise OSError("no record")
+
+
+@pytest.mark.parametrize("at", ["watch", "record"])
+def test_a_governor_that_cannot_learn_costs_no_batch(
+    at: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    governor = Raising(probe=ScriptedProbe(attrs.evolve(SNAPSHOT)))
+    governor.at = at
+    with TaskQueue(governor) as queue:
+        task = queue.submit(lambda context: context.map_batches(len, range(8)), estimate=ESTIMATE)
+        assert task.result(PATIENCE_S) == [4, 4]
+
+    assert "of task 1 could not be" in caplog.text
+    assert f"no {at}" in caplog.text
