@@ -31,12 +31,17 @@ class Effort:
     pending_rounds: int
     idle_s: float
     import_rounds: int
+    regret_workloads: tuple[str, ...]
+    """Each takes ten runs of about five seconds, with a scan and all peers thirty."""
+    regret_rounds: int
+    regret_scan: bool
+    """Whether the best fixed batch is looked for among all, and every peer runs."""
 
 
 # `make bench` promises 3 minutes, the start and the writing of the results included.
 SHORT = Effort(
     name="short",
-    total_s=160.0,
+    total_s=165.0,
     child_s=30.0,
     rounds=7,
     context_rounds=1,
@@ -50,10 +55,13 @@ SHORT = Effort(
     pending_rounds=3,
     idle_s=10.0,
     import_rounds=21,
+    regret_workloads=("constant",),
+    regret_rounds=1,
+    regret_scan=False,
 )
 FULL = Effort(
     name="full",
-    total_s=1800.0,
+    total_s=3600.0,
     child_s=300.0,
     rounds=21,
     context_rounds=5,
@@ -67,6 +75,9 @@ FULL = Effort(
     pending_rounds=3,
     idle_s=10.0,
     import_rounds=51,
+    regret_workloads=("constant", "heavy", "neighbour", "grows", "double", "half", "tiny"),
+    regret_rounds=3,
+    regret_scan=True,
 )
 # Enough to run every line once; its figures mean nothing.
 SMOKE = Effort(
@@ -85,6 +96,9 @@ SMOKE = Effort(
     pending_rounds=1,
     idle_s=0.2,
     import_rounds=1,
+    regret_workloads=("smoke",),
+    regret_rounds=1,
+    regret_scan=True,
 )
 
 

@@ -72,12 +72,23 @@ WORKLOADS: Final = {
             name="tiny",
             label="(e) cheap fixed cost, tiny items",
             items=20_000,
-            item_bytes=MIB // 4,
-            item_s=0.000_1,
+            item_bytes=MIB // 8,
+            item_s=0.000_15,
             batch_s=0.002,
-            declared_bytes=MIB // 4,
+            declared_bytes=MIB // 8,
             max_batch=4096,
-            scan=(64, 256, 1024, 1536, 1792, 1920),
+            scan=(64, 256, 512, 1024, 2048, 3072, 3584),
+        ),
+        # Enough to run every line once.
+        Workload(
+            name="smoke",
+            label="every line once",
+            items=16,
+            item_bytes=MIB,
+            item_s=0.001,
+            batch_s=0.001,
+            declared_bytes=MIB,
+            scan=(8, 16),
         ),
     )
 }

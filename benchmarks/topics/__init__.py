@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from benchmarks import regret
 from benchmarks.topics import (
     decide,
     idle,
@@ -43,6 +44,7 @@ TOPICS: dict[str, Topic] = {
     "idle": Topic(run=idle.run, weight=14),
     "latency": Topic(run=latency.run, weight=26),
     "throughput": Topic(run=throughput.run, weight=40),
+    "regret": Topic(run=regret.run, weight=36),
 }
 """In the order in which they run and are printed."""
 
