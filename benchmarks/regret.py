@@ -249,8 +249,8 @@ def run(deadline: Deadline) -> Report:
         rows=tuple(row for results in measured for row in rows(results)),
         notes=(
             'lardon with trust="measured" on every workload, and nothing tuned between them.',
-            "Median makespans, the start of the interpreter included; none for a policy that was "
-             "killed or lost items.",
+            "Median makespans, the start of the interpreter included.",
+            "A policy that was killed or lost items has none.",
             "Per-item forms pay no fixed cost of a batch.",
         ),
         data={

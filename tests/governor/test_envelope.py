@@ -120,14 +120,14 @@ def test_below_twenty_batches_the_envelope_is_the_line_above_all_and_a_margin(
 
 
 def test_what_differs_by_item_gets_a_larger_margin() -> None:
-    """Two batches of one size and one of another: every figure by hand."""
+    """Three batches of one size and three of another: every figure by hand."""
     points = [(4, 400), (4, 480), (16, 1600), (16, 1760), (16, 1680), (4, 440)]
 
     envelope = fit(points)
 
-    # The trend is 26 2/3 + 103 1/3 * items; residuals of 40 over 2 and of 80 over 4 are 20 by
-    # item, of the middle ones 0; the upper middle of 0, 0, 20, 20, 20, 20 is 20.
-    deviation = math.sqrt(6 / 4) * 1.4826 * 20 * (1 + 3 / 4)
+    # The trend is 26 2/3 + 103 1/3 * items. Residuals of 40 on 4 items, and of 80 on 16, are
+    # 20 by item; two of each, and two of 0.
+    deviation = math.sqrt(4 * 20**2 / (6 - 2)) * (1 + 3 / 4)
     margin = deviation * math.sqrt(16)
     line = tightest_line(points, 17, 2)
     assert envelope == Envelope(
