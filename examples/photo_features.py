@@ -5,6 +5,7 @@ From a folder of photographs to matched features: the first half of photogrammet
     python examples/photo_features.py FOLDER                # on your own
     python examples/photo_features.py --memory-limit 2GiB --timeline run.png
     python examples/photo_features.py --sift --output /data/survey
+    python examples/photo_features.py --neighbour --timeline run.png
 
 Three tasks go through one queue. *import* decodes every photograph in full, to see whether
 it can be used. *features* finds corners in each: ORB at up to 6000 x 4000 pixels, or SIFT at
@@ -18,6 +19,7 @@ estimates are made of. The rest of `photo/` reads and matches pictures, and show
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
 import warnings
@@ -48,9 +50,10 @@ try:
     from photo.features import detect, match
     from photo.interrupts import Interrupts
     from photo.job import Extracted, Job, Matched, Skipped
+    from photo.neighbour import Neighbour, SharedProbe
     from photo.options import SAMPLE_COUNT, OptionError, Options, parse, parser
     from photo.pictures import SUFFIXES, Photograph, check, find, headers_of, load_grey
-    from photo.recorder import Recorder
+    from photo.recorder import News, Recorder
     from photo.report import HEADER, outcome, report, rows, summary
     from photo.results import load_features, save_features, save_matches, save_report
     from photo.timeline import draw
@@ -137,6 +140,8 @@ def in_batches(
                     job.skipped.append(result)
                 else:
                     results.append(result)
+        if job.neighbour is not None and (news := job.neighbour.batch_done(context.name)):
+            job.recorder.news.put(News(news))
 
     # Between two calls of run the reservation goes back, and the next size is asked for.
     context.map_batches(run, items)
@@ -277,11 +282,18 @@ def main_job(options: Options, found: list[Path], display: Display, interrupts: 
     # A report tells of the results beside it, never of an earlier run.
     options.report_file.unlink(missing_ok=True)
 
-    probe = SystemProbe()
-    governor = TellingGovernor(Policy(ram_limit_bytes=options.memory_limit_bytes), probe=probe)
-    with Recorder(governor, probe) as recorder:
+    machine = SystemProbe()
+    probe: SystemProbe | SharedProbe = machine
+    limit = options.memory_limit_bytes
+    with contextlib.ExitStack() as stack:
+        neighbour = None
+        if options.neighbour and limit is not None:
+            neighbour = stack.enter_context(Neighbour(limit // 2))
+            probe = SharedProbe(machine, neighbour, limit)
+        governor = TellingGovernor(Policy(ram_limit_bytes=limit), probe=probe)
+        recorder = stack.enter_context(Recorder(governor, probe))
         governor.recorder = recorder
-        job = Job(options, recorder, found)
+        job = Job(options, recorder, found, neighbour)
         with TaskQueue(governor, name="photographs") as queue:
             tasks = fill(queue, job, governor.snapshot().cpus)
             watch(queue, recorder, display, interrupts)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import attrs
 
+from photo.neighbour import Neighbour
 from photo.options import Options
 from photo.pictures import Photograph, UnreadableError
 from photo.recorder import News, Recorder
@@ -57,6 +58,7 @@ class Job:
     options: Options
     recorder: Recorder
     found: list[Path]
+    neighbour: Neighbour | None = None
     photographs: list[Photograph] = attrs.field(factory=list)
     extracted: list[Extracted] = attrs.field(factory=list)
     matched: list[Matched] = attrs.field(factory=list)

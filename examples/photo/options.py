@@ -11,8 +11,9 @@ from typing import Final, NoReturn
 
 import attrs
 
-from lardon.units import MiB, parse_size
+from lardon.units import MiB, format_bytes, parse_size
 from photo.features import ORB, SIFT, Detector
+from photo.neighbour import DEFAULT_LIMIT_BYTES
 from photo.timeline import FORMATS
 
 SAMPLE_COUNT: Final = 24
@@ -44,6 +45,7 @@ class Options:
     output: Path
     detector: Detector
     memory_limit_bytes: int | None
+    neighbour: bool
     timeline: Path | None
     count: int | None
     size: tuple[int, int]
@@ -103,6 +105,12 @@ def parser() -> argparse.ArgumentParser:
         help="never reserve more RAM than this, such as 2GiB",
     )
     made.add_argument(
+        "--neighbour",
+        action="store_true",
+        help="start a process that takes half the memory for a while; --memory-limit (default: "
+        f"{format_bytes(DEFAULT_LIMIT_BYTES)}) is then what both have together",
+    )
+    made.add_argument(
         "--timeline",
         metavar="FILE",
         type=_picture,
@@ -145,7 +153,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         folder=given.folder,
         output=given.output,
         detector=SIFT if given.sift else ORB,
-        memory_limit_bytes=given.memory_limit,
+        memory_limit_bytes=given.memory_limit or (DEFAULT_LIMIT_BYTES if given.neighbour else None),
+        neighbour=given.neighbour,
         timeline=given.timeline,
         count=given.count,
         size=given.size or SAMPLE_SIZE,

@@ -12,7 +12,8 @@ from typing import Final, Self
 
 import attrs
 
-from lardon import Contract, Decision, DecisionKind, Governor, ResourceEstimate, SystemProbe
+from lardon import Contract, Decision, DecisionKind, Governor, ResourceEstimate
+from lardon.governor.snapshot import MeasuringProbe
 from lardon.units import format_bytes
 from photo.high_water import HighWater
 
@@ -89,7 +90,7 @@ class Recorder:
     `news` fills with lines for people, from any thread; somebody should print them.
     """
 
-    def __init__(self, governor: Governor, probe: SystemProbe) -> None:
+    def __init__(self, governor: Governor, probe: MeasuringProbe) -> None:
         self._governor = governor
         self._probe = probe
         self._water = HighWater()

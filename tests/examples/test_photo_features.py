@@ -333,6 +333,29 @@ def assert_whole(output: Path) -> None:
 
 @pytest.mark.slow
 @unhurried
+def test_a_batch_shrinks_while_a_neighbour_has_memory_and_grows_back(tmp_path: Path) -> None:
+    options = ("--count", "40", "--size", "1500x1000", "--memory-limit", "400MiB", "--neighbour")
+    done = subprocess.run(
+        [*PROGRAM, *options, "--output", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert "a neighbour takes 200 MiB" in done.stdout
+    assert "the neighbour gives its memory back" in done.stdout
+    words = [line.split() for line in done.stdout.splitlines() if line.startswith("features: ")]
+    counts = [int(line[1]) for line in words if line[-1] == "done"]
+    sizes = [after - before for before, after in pairwise([0, *counts])]
+    assert sizes[1] < sizes[0]
+    assert max(sizes[3:]) > sizes[2]
+
+
+@pytest.mark.slow
+@unhurried
 def test_a_run_on_samples(tmp_path: Path) -> None:
     picture = tmp_path / "run.png"
     options = ("--count", "6", "--size", "600x400", "--timeline", str(picture))
