@@ -203,11 +203,7 @@ class Placement:
     def _finish(self, job: PendingJob, result: Any, error: BaseException | None) -> None:
         if job.stage is not _PICKED:
             self._withdraw(job)
-        runner, job._runner = job._runner, None
-        if runner is not None:
-            del runner.running[job]
-            if self._leases is not None and not runner.running:
-                self._leases.release(runner)
+        self._free(job)
         del self._live[job.job.id]
         job._waiter = None
         job.result, job.error = result, error
@@ -216,6 +212,23 @@ class Placement:
             self._finished += 1
         else:
             self._failed += 1
+
+    def _free(self, job: PendingJob) -> None:
+        """Take *job* from the worker that has it, if one has."""
+        runner, job._runner = job._runner, None
+        if runner is not None:
+            del runner.running[job]
+            if self._leases is not None and not runner.running:
+                self._leases.release(runner)
+
+    def give_back(self, worker: WorkerId, job_id: Artifact) -> list[PendingJob]:
+        """Put a job that *worker* has picked and not begun back, at GLOBAL; return it."""
+        job = self._live.get(job_id)
+        if job is None or job._runner is None or job._runner.id != worker:
+            return []
+        self._free(job)
+        self._return(job)
+        return [job]
 
     # Workers ---------------------------------------------------------------------
 

@@ -252,6 +252,18 @@ class LocalityScheduler:
             self._tell(news + offered)
         return finished is not None
 
+    def give_back(self, worker: WorkerId, job_id: Artifact) -> bool:
+        """
+        Return a job that *worker* has picked and not begun; it is offered to everybody.
+
+        That is no loss: it does not count as offered again. Returns whether the worker had it.
+        """
+        with self._open_lock():
+            news = self._placement.tick(self._clock.monotonic())
+            returned = self._placement.give_back(worker, job_id)
+            self._tell(news + returned)
+        return bool(returned)
+
     def wait_finished(self, handle: PendingJob, timeout: float | None) -> bool:
         """Do what `PendingJob.wait` says."""
         with self._open_lock():
@@ -297,14 +309,14 @@ class LocalityScheduler:
 
     def add_artifacts(self, worker: WorkerId, ids: Iterable[Artifact]) -> None:
         """Note that *worker* holds these artifacts; no job is finished by that."""
-        artifacts = _several(ids)
+        artifacts = several(ids)
         with self._open_lock():
             news = self._placement.tick(self._clock.monotonic())
             self._tell(news + self._placement.learn(worker, artifacts))
 
     def remove_artifacts(self, worker: WorkerId, ids: Iterable[Artifact]) -> None:
         """Note that *worker* has dropped these artifacts; others than it had do no harm."""
-        artifacts = _several(ids)
+        artifacts = several(ids)
         with self._open_lock():
             news = self._placement.tick(self._clock.monotonic())
             self._placement.forget(worker, artifacts)
@@ -350,6 +362,11 @@ class LocalityScheduler:
                 self._parked, lambda: self._wakeups.asleep() >= calls, seconds
             )
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
     # Ending ----------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -373,7 +390,7 @@ class LocalityScheduler:
         self.stop()
 
 
-def _several(ids: Iterable[Artifact]) -> tuple[Artifact, ...]:
+def several(ids: Iterable[Artifact]) -> tuple[Artifact, ...]:
     """Return *ids* as a tuple; one text would be taken apart into letters."""
     if isinstance(ids, (str, bytes)):
         message = f"ids must be a collection of artifacts, not the text {shown(ids)}"

@@ -250,3 +250,19 @@ def test_a_worker_is_asked_for_as_long_as_it_has_any_job(leased: World) -> None:
     leased.clock.advance(LEASE_S)
 
     assert leased.scheduler.queues("w1") == ((), (), ("b",))
+
+
+# Jobs that are given back ---------------------------------------------------------------
+
+
+def test_a_job_that_is_given_back_is_no_loss(leased: World) -> None:
+    picking = leased.picking("w1")
+    assert not leased.scheduler.give_back("w1", "a")
+    assert not leased.scheduler.give_back("w0", "b")
+
+    assert leased.scheduler.give_back("w0", "a")
+
+    assert picking.result() == "a"
+    assert leased.scheduler.statistics().offered_again == 0
+    leased.scheduler.remove_worker("w1")
+    assert leased.take("w0") == "a"
