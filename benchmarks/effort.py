@@ -31,6 +31,16 @@ class Effort:
     pending_rounds: int
     idle_s: float
     import_rounds: int
+    locality_jobs: int
+    """Jobs of the trace in virtual time."""
+    locality_cycles: int
+    locality_rounds: int
+    evicted: int
+    """Jobs of the run whose memory has to stay flat."""
+    real_jobs: int
+    """Jobs of the trace in real processes."""
+    real_second_s: float
+    """How long a second of the trace takes there."""
 
 
 # `make bench` promises 3 minutes, the start and the writing of the results included.
@@ -50,6 +60,12 @@ SHORT = Effort(
     pending_rounds=3,
     idle_s=10.0,
     import_rounds=21,
+    locality_jobs=5_000,
+    locality_cycles=40_000,
+    locality_rounds=3,
+    evicted=200_000,
+    real_jobs=1_000,
+    real_second_s=0.02,
 )
 FULL = Effort(
     name="full",
@@ -67,6 +83,12 @@ FULL = Effort(
     pending_rounds=3,
     idle_s=10.0,
     import_rounds=51,
+    locality_jobs=5_000,
+    locality_cycles=200_000,
+    locality_rounds=5,
+    evicted=1_000_000,
+    real_jobs=5_000,
+    real_second_s=0.02,
 )
 # Enough to run every line once; its figures mean nothing.
 SMOKE = Effort(
@@ -85,6 +107,12 @@ SMOKE = Effort(
     pending_rounds=1,
     idle_s=0.2,
     import_rounds=1,
+    locality_jobs=80,
+    locality_cycles=20,
+    locality_rounds=1,
+    evicted=200,
+    real_jobs=24,
+    real_second_s=0.002,
 )
 
 

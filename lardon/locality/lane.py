@@ -59,10 +59,11 @@ class Lane:
 
     def pop_due(self, now: float) -> PendingJob | None:
         """Take out the first job whose delay is over; exactly over counts."""
-        deadline = self.next_deadline()
-        if deadline is None or deadline > now:
-            return None
-        job = self._entries.popleft()[1]
-        job._lane = None
-        self._live -= 1
-        return job
+        entries = self._entries
+        while entries and entries[0][0] <= now:
+            job = entries.popleft()[1]
+            if job._lane is self:
+                job._lane = None
+                self._live -= 1
+                return job
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lardon.clock import checked_timeout
 from lardon.locality.job import Stage
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lardon.locality.lane import Lane
     from lardon.locality.waiting_list import WaitingList
     from lardon.locality.worker_state import WorkerState
+
+# A member of an enumeration costs a look-up in its class.
+_DEPS: Final = Stage.DEPS
+_FINISHED: Final = Stage.FINISHED
 
 
 class Waiter(Protocol):
@@ -33,42 +37,38 @@ class PendingJob:
     `wait` blocks.
     """
 
-    # Everything but `result` and `error` is guarded by the scheduler's lock, and changed by
-    # `Placement` alone.
-    __slots__ = (
-        "__weakref__", "_condition", "_lane", "_lists", "_number", "_offered_again", "_runner",
-        "_scheduled_at", "_stamp", "_waiter", "error", "job", "result", "stage",
-    )  # fmt: skip
+    # Guarded by the scheduler's lock, and changed by `Placement` alone. Of most jobs most of
+    # these never change: as attributes of the class they cost a new job nothing.
+    stage: Stage = _DEPS
+    """Who may take it now; as of the last call of the scheduler that looked at the clock."""
+    result: Any = None
+    """What the first report said, once `finished`."""
+    error: BaseException | None = None
+    """Why there is no result: what the first report said, or `WorkerLost`."""
+    # Where its next stage is due; None when no timer runs.
+    _lane: Lane | None = None
+    # The worker that has it; None unless it is PICKED.
+    _runner: WorkerState | None = None
+    _offered_again = False
+    # When it was last offered, as `Wakeups` counts.
+    _stamp = 0
+    _condition: threading.Condition | None = None
 
     def __init__(self, job: Job, number: int, now: float, waiter: Waiter | None = None) -> None:
         self.job = job
         """The job as it was scheduled first."""
-        self.stage = Stage.DEPS
-        """Who may take it now; as of the last call of the scheduler that looked at the clock."""
-        self.result: Any = None
-        """What the first report said, once `finished`."""
-        self.error: BaseException | None = None
-        """Why there is no result: what the first report said, or `WorkerLost`."""
         # Its place in every queue: the order of scheduling.
         self._number = number
         self._scheduled_at = now
         # The queues that it is in; empty unless it waits.
         self._lists: list[WaitingList] = []
-        # Where its next stage is due; None when no timer runs.
-        self._lane: Lane | None = None
-        # The worker that has it; None unless it is PICKED.
-        self._runner: WorkerState | None = None
-        self._offered_again = False
-        # When it was last offered, as the scheduler counts: see `LocalityScheduler._offer`.
-        self._stamp = 0
         # None once it is finished, so that a handle does not keep the scheduler alive.
         self._waiter = waiter
-        self._condition: threading.Condition | None = None
 
     @property
     def finished(self) -> bool:
         """Whether the result or the error is there; it does not change any more then."""
-        return self.stage is Stage.FINISHED
+        return self.stage is _FINISHED
 
     def wait(self, timeout: float | None = None) -> bool:
         """

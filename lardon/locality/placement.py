@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from lardon.errors import UnknownWorker, WorkerLost
+from lardon.errors import WorkerLost
 from lardon.governor.checks import shown
 from lardon.locality.choice import Choice, Fits, RandomSource
+from lardon.locality.indexes import Indexes
 from lardon.locality.job import Stage
 from lardon.locality.lane import Lane
 from lardon.locality.leases import Leases
 from lardon.locality.pending import PendingJob, Waiter
 from lardon.locality.statistics import LocalityStatistics
-from lardon.locality.waiting_list import WaitingList
 from lardon.locality.worker_state import WorkerState
 
 if TYPE_CHECKING:
@@ -22,11 +21,14 @@ if TYPE_CHECKING:
     from lardon.locality.options import Options
 
 _CACHE: Final = Stage.CACHE
+_DEPS: Final = Stage.DEPS
+_GLOBAL: Final = Stage.GLOBAL
 _PICKED: Final = Stage.PICKED
+_FINISHED: Final = Stage.FINISHED
 _NOBODY: Final[dict[WorkerState, None]] = {}
 
 
-class Placement:
+class Placement(Indexes):
     """
     Which artifacts are where, which jobs wait, and for whom.
 
@@ -39,20 +41,11 @@ class Placement:
     def __init__(
         self, options: Options, rng: RandomSource, *, waiter: Waiter | None = None
     ) -> None:
+        super().__init__()
         self._cold_now = options.cold == "now"
         self._leases = None if options.lease_s is None else Leases(options.lease_s)
         self._choice = Choice(options, rng)
         self._waiter = waiter
-        self._workers: dict[WorkerId, WorkerState] = {}
-        # Unfinished jobs by id.
-        self._live: dict[Artifact, PendingJob] = {}
-        # Registered workers by what they hold, as `WorkerState.held` the other way round.
-        self._where: dict[Artifact, dict[WorkerState, None]] = {}
-        # What workers that are not registered have reported; counts once they register.
-        self._unregistered: dict[WorkerId, dict[Artifact, None]] = {}
-        # Waiting jobs by dependency.
-        self._dependents: dict[Artifact, dict[PendingJob, None]] = {}
-        self._global = WaitingList()
         self._cache_lane = Lane(options.cache_timeout_s)
         self._deps_lane = Lane(options.deps_timeout_s)
         # Nothing is due before this time.
@@ -82,10 +75,15 @@ class Placement:
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do next, if nothing happens until then."""
-        deadlines = [self._cache_lane.next_deadline(), self._deps_lane.next_deadline()]
+        deadline = self._cache_lane.next_deadline()
+        other = self._deps_lane.next_deadline()
+        if deadline is None or (other is not None and other < deadline):
+            deadline = other
         if self._leases is not None:
-            deadlines.append(self._leases.next_deadline())
-        return min((one for one in deadlines if one is not None), default=None)
+            other = self._leases.next_deadline()
+            if deadline is None or (other is not None and other < deadline):
+                deadline = other
+        return deadline
 
     # Jobs ------------------------------------------------------------------------
 
@@ -105,7 +103,7 @@ class Placement:
             for worker in holders:
                 worker.first.add(handle)
             self._start(handle, self._cache_lane, now)
-        elif self._cold_now and not any(dep in self._where for dep in job.deps):
+        elif self._cold_now and self._where.keys().isdisjoint(job.deps):
             self._enter_global(handle)
         else:
             self._enter_deps(handle, now)
@@ -117,8 +115,9 @@ class Placement:
             self._quiet_until = deadline
 
     def _enter_deps(self, job: PendingJob, now: float) -> None:
-        job.stage = Stage.DEPS
-        self._join_second(job)
+        job.stage = _DEPS
+        if job.job.deps:
+            self._join_second(job)
         self._start(job, self._deps_lane, now)
 
     def _join_second(self, job: PendingJob) -> None:
@@ -127,7 +126,7 @@ class Placement:
                 worker.second.add(job)
 
     def _enter_global(self, job: PendingJob) -> None:
-        job.stage = Stage.GLOBAL
+        job.stage = _GLOBAL
         self._global.add(job)
 
     def pick(self, worker: WorkerId, now: float, fits: Fits | None = None) -> PendingJob | None:
@@ -148,22 +147,29 @@ class Placement:
             raise self._unknown(worker)
         if self._leases is not None:
             self._leases.seen(state, now)
-        chosen = self._choice.of((state.first, state.second, self._global), now, fits)
-        if chosen is None:
-            return None
-        job, queue = chosen
-        if queue is state.first:
-            self._picks_own += 1
-        elif queue is state.second:
-            self._picks_deps += 1
+        first, second, shared = state.first, state.second, self._global
+        if fits is None and not first.members and not second.members:
+            # There is nothing to choose.
+            queue, found = shared, shared.head()
+            if found is None:
+                return None
+            job = found
         else:
+            chosen = self._choice.of((first, second, shared), now, fits)
+            if chosen is None:
+                return None
+            job, queue = chosen
+        if queue is shared:
             self._picks_global += 1
-            # A job with a local queue of this worker would be in it.
-            if len(job._lists) == 1 or not any(one.owner is state for one in job._lists):
+            # A job of which this worker holds anything is in one of its queues, too.
+            if job not in first.members and job not in second.members:
                 self._misses += 1
+        elif queue is first:
+            self._picks_own += 1
+        else:
+            self._picks_deps += 1
         self._withdraw(job)
-        job.stage = _PICKED
-        job._runner = state
+        job.stage, job._runner = _PICKED, state
         state.running[job] = None
         if self._leases is not None:
             self._leases.hold(state)
@@ -172,9 +178,10 @@ class Placement:
 
     def _withdraw(self, job: PendingJob) -> None:
         """Take a waiting job out of every queue, lane and index."""
-        for queue in job._lists:
+        lists = job._lists
+        for queue in lists:
             queue.drop(job)
-        job._lists.clear()
+        lists.clear()
         if job._lane is not None:
             job._lane.leave(job)
         for dep in job.job.deps:
@@ -197,8 +204,13 @@ class Placement:
         job = self._live.get(job_id)
         if job is not None:
             self._finish(job, result, error)
-        # A failure leaves nothing behind; a result does, whoever asked for it.
-        return job, self.learn(worker, (job_id,)) if error is None else []
+        if error is not None:
+            # A failure leaves nothing behind; a result does, whoever asked for it.
+            return job, []
+        state = self._workers.get(worker)
+        if state is None:
+            return job, self.learn(worker, (job_id,))
+        return job, [] if job_id in state.held else self._hold(state, job_id)
 
     def _finish(self, job: PendingJob, result: Any, error: BaseException | None) -> None:
         if job.stage is not _PICKED:
@@ -207,7 +219,7 @@ class Placement:
         del self._live[job.job.id]
         job._waiter = None
         job.result, job.error = result, error
-        job.stage = Stage.FINISHED
+        job.stage = _FINISHED
         if error is None:
             self._finished += 1
         else:
@@ -253,17 +265,6 @@ class Placement:
         if self._leases is not None:
             self._leases.seen(worker, now)
 
-    def state_of(self, worker: WorkerId) -> WorkerState:
-        """Return the state of a registered worker, or raise `UnknownWorker`."""
-        try:
-            return self._workers[worker]
-        except KeyError:
-            raise self._unknown(worker) from None
-
-    def _unknown(self, worker: WorkerId) -> UnknownWorker:
-        message = f"no worker {shown(worker)} is registered ({len(self._workers)} are)"
-        return UnknownWorker(message, worker=worker)
-
     def remove(self, worker: WorkerId) -> list[PendingJob]:
         """
         Forget *worker* and what it holds; return its jobs: offered again, or failed.
@@ -308,75 +309,7 @@ class Placement:
         self._join_second(job)
         self._enter_global(job)
 
-    # Artifacts -------------------------------------------------------------------
-
-    def learn(self, worker: WorkerId, artifacts: Iterable[Artifact]) -> list[PendingJob]:
-        """Note that *worker* holds *artifacts*; return the jobs that this offers to it."""
-        state = self._workers.get(worker)
-        if state is None:
-            self._unregistered.setdefault(worker, {}).update(dict.fromkeys(artifacts))
-            return []
-        offered: list[PendingJob] = []
-        for artifact in artifacts:
-            if artifact in state.held:
-                continue
-            state.held[artifact] = None
-            self._where.setdefault(artifact, {})[state] = None
-            job = self._live.get(artifact)
-            if job is not None and job.stage is not _PICKED:
-                state.first.add(job)
-                offered.append(job)
-            offered += [
-                job
-                for job in self._dependents.get(artifact, ())
-                if job.stage is not _CACHE and state.second.add(job)
-            ]
-        return offered
-
-    def forget(self, worker: WorkerId, artifacts: Iterable[Artifact]) -> None:
-        """Note that *worker* holds *artifacts* no longer; what it never held is passed over."""
-        state = self._workers.get(worker)
-        if state is None:
-            known = self._unregistered.get(worker, {})
-            for artifact in artifacts:
-                known.pop(artifact, None)
-            if not known:
-                self._unregistered.pop(worker, None)
-            return
-        for artifact in artifacts:
-            if artifact not in state.held:
-                continue
-            del state.held[artifact]
-            holders = self._where[artifact]
-            del holders[state]
-            if not holders:
-                del self._where[artifact]
-            job = self._live.get(artifact)
-            if job is not None and job in state.first.members:
-                state.first.drop(job)
-                job._lists.remove(state.first)
-            for job in self._dependents.get(artifact, ()):
-                if job in state.second.members and state.held.keys().isdisjoint(job.job.deps):
-                    state.second.drop(job)
-                    job._lists.remove(state.second)
-
-    def locate(self, artifact: Artifact) -> WorkerId | None:
-        """Return the registered worker that has held *artifact* longest, or None."""
-        holder = next(iter(self._where.get(artifact, ())), None)
-        return None if holder is None else holder.id
-
     # Looking ---------------------------------------------------------------------
-
-    def queues(
-        self, worker: WorkerId
-    ) -> tuple[tuple[Artifact, ...], tuple[Artifact, ...], tuple[Artifact, ...]]:
-        """Return the ids in the worker's two local queues and in the global one, in order."""
-        state = self.state_of(worker)
-        return state.first.ids(), state.second.ids(), self._global.ids()
-
-    def unfinished(self) -> tuple[PendingJob, ...]:
-        """Return the live handles, in order of scheduling."""
-        return tuple(self._live.values())
 
     def statistics(self, waits: int = 0) -> LocalityStatistics:
         """Return the counts; *waits* is known to the caller alone."""
