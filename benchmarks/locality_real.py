@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -39,10 +39,10 @@ def ready(barrier_s: float) -> int:
     return os.getpid()
 
 
-def in_pool(context: object, *args: Any) -> Any:
-    """Do `work` or `ready` as a callback of lardon's."""
+def in_pool(context: object, artifact: int, compute_s: float, load_s: float) -> bool:
+    """Do `work` as a callback of lardon's."""
     del context
-    return work(*args) if len(args) > 1 else ready(*args)
+    return work(artifact, compute_s, load_s)
 
 
 class Anchor:
@@ -85,10 +85,8 @@ def _run_lardon(trace: Trace, second_s: float) -> tuple[int, float]:
         process=True,
         max_artifacts=KEPT,
     ) as pool:
-        while len({view.pid for view in pool.workers()}) < WORKERS:
+        while not all(view.ready for view in pool.workers()):
             time.sleep(0.01)
-        starts = [pool.submit(in_pool, 0.5, estimate=estimate) for _ in range(WORKERS)]
-        assert all(start.result() for start in starts)
         before = time.perf_counter()
         tasks = [
             pool.submit(

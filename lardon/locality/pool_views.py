@@ -17,6 +17,8 @@ class WorkerView:
     """The UUID of the GPU that it is pinned to."""
     pid: int | None
     """Of its process; None for a thread, and while a process is replaced."""
+    ready: bool
+    """Whether it can take tasks: its process has started."""
     paused: bool
     gone: str | None
     """Why there is no such worker any more; None while there is."""

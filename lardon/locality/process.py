@@ -48,7 +48,8 @@ class ChildProcess:
 
         context = multiprocessing.get_context("spawn")
         self._news = news
-        self._ready = False
+        self.ready = False
+        """Whether the process takes calls."""
         self._connection, theirs = context.Pipe()
         self._cancelled = context.Event()
         self._process = context.Process(
@@ -70,9 +71,9 @@ class ChildProcess:
 
     def wait_ready(self) -> None:
         """Block until the process takes calls, which is once; raises `ProcessDied`."""
-        if not self._ready:
+        if not self.ready:
             self._receive()
-            self._ready = True
+            self.ready = True
 
     @property
     def alive(self) -> bool:

@@ -99,6 +99,7 @@ class Slot:
             name=self.name,
             device=self.spec.device,
             pid=None if child is None else child.pid,
+            ready=self.gone is None and (not self.spec.process if child is None else child.ready),
             paused=self.paused,
             gone=self.gone,
             task=None if self.execution is None else self.execution.name,

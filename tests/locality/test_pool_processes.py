@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -67,7 +68,10 @@ def pair() -> Iterator[WorkerPool]:
 
 def left_behind() -> list[str]:
     """Return the children there are; the tracker of `multiprocessing` stays to the end."""
-    commands = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    commands = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            commands.append(f"{child.status()}: {' '.join(child.cmdline())}")
     return [command for command in commands if "resource_tracker" not in command]
 
 
@@ -86,6 +90,7 @@ def test_each_has_its_own_process_and_sees_its_own_gpu(pair: WorkerPool) -> None
         gpu = f"GPU-{number}"
         expected = (f"task {number}", 1, "word", f"p{number}", gpu, gpu)
         assert task.result(PATIENCE_S) == expected
+    assert all(view.ready for view in pair.workers())
     pids = {
         pair.submit(jobs.pid, estimate=ANY, deps=[f"m{number}"]).result(PATIENCE_S)
         for number in range(2)
