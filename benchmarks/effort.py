@@ -61,10 +61,10 @@ SHORT = Effort(
     idle_s=10.0,
     import_rounds=21,
     locality_jobs=5_000,
-    locality_cycles=40_000,
+    locality_cycles=20_000,
     locality_rounds=3,
-    evicted=200_000,
-    real_jobs=1_000,
+    evicted=100_000,
+    real_jobs=500,
     real_second_s=0.02,
 )
 FULL = Effort(

@@ -42,7 +42,7 @@ TOPICS: dict[str, Topic] = {
     "imports": Topic(run=imports.run, weight=12),
     "pending_memory": Topic(run=pending_memory.run, weight=16),
     "idle": Topic(run=idle.run, weight=14),
-    "locality": Topic(run=locality.run, weight=30),
+    "locality": Topic(run=locality.run, weight=40),
     "latency": Topic(run=latency.run, weight=26),
     "throughput": Topic(run=throughput.run, weight=40),
 }

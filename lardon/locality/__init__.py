@@ -15,6 +15,7 @@ from lardon.errors import InvalidOption, SchedulerStopped, UnknownWorker, Worker
 from lardon.locality.child import ProcessContext
 from lardon.locality.current import CurrentWorker, current_worker
 from lardon.locality.job import Job, Stage
+from lardon.locality.options import Options
 from lardon.locality.pending import PendingJob
 from lardon.locality.placement import Placement
 from lardon.locality.pool import WorkerPool
@@ -29,6 +30,7 @@ __all__ = [
     "Job",
     "LocalityScheduler",
     "LocalityStatistics",
+    "Options",
     "PendingJob",
     "Placement",
     "Stage",

@@ -21,35 +21,36 @@ class Lane:
     Not thread-safe.
     """
 
-    __slots__ = ("_entries", "_live", "delay_s")
+    __slots__ = ("_live", "delay_s", "entries")
 
     def __init__(self, delay_s: float) -> None:
         self.delay_s = delay_s
-        self._entries: deque[tuple[float, PendingJob]] = deque()
+        self.entries: deque[tuple[float, PendingJob]] = deque()
+        """When each delay ends, the dead ones included; to see at once that there is none."""
         self._live = 0
 
     def __len__(self) -> int:
         """Return the number of entries, the dead ones included."""
-        return len(self._entries)
+        return len(self.entries)
 
     def enter(self, job: PendingJob, now: float) -> float:
         """Start the delay of *job*, and return when it ends."""
         deadline = now + self.delay_s
         job._lane = self
         self._live += 1
-        self._entries.append((deadline, job))
+        self.entries.append((deadline, job))
         return deadline
 
     def leave(self, job: PendingJob) -> None:
         """Stop the timer of *job*, which is in this lane."""
         job._lane = None
         self._live -= 1
-        if len(self._entries) > 2 * self._live + _COMPACT_FROM:
-            self._entries = deque(entry for entry in self._entries if entry[1]._lane is self)
+        if len(self.entries) > 2 * self._live + _COMPACT_FROM:
+            self.entries = deque(entry for entry in self.entries if entry[1]._lane is self)
 
     def next_deadline(self) -> float | None:
         """Return when the first delay ends, or None."""
-        entries = self._entries
+        entries = self.entries
         while entries:
             deadline, job = entries[0]
             if job._lane is self:
@@ -59,7 +60,7 @@ class Lane:
 
     def pop_due(self, now: float) -> PendingJob | None:
         """Take out the first job whose delay is over; exactly over counts."""
-        entries = self._entries
+        entries = self.entries
         while entries and entries[0][0] <= now:
             job = entries.popleft()[1]
             if job._lane is self:

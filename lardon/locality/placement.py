@@ -60,17 +60,23 @@ class Placement(Indexes):
         offered: list[PendingJob] = []
         if now < self._quiet_until:
             return offered
-        while (job := self._cache_lane.pop_due(now)) is not None:
-            self._enter_deps(job, now)
-            offered.append(job)
-        while (job := self._deps_lane.pop_due(now)) is not None:
-            self._enter_global(job)
-            offered.append(job)
-        if self._leases is not None:
-            while (worker := self._leases.pop_due(now)) is not None:
+        cache, deps, leases = self._cache_lane, self._deps_lane, self._leases
+        if cache.entries:
+            while (job := cache.pop_due(now)) is not None:
+                self._enter_deps(job, now)
+                offered.append(job)
+        if deps.entries:
+            while (job := deps.pop_due(now)) is not None:
+                self._enter_global(job)
+                offered.append(job)
+        if leases is not None:
+            while (worker := leases.pop_due(now)) is not None:
                 offered += self._lose(worker)
-        deadline = self.next_deadline()
-        self._quiet_until = math.inf if deadline is None else deadline
+        self._quiet_until = math.inf
+        if cache.entries or deps.entries or leases is not None:
+            deadline = self.next_deadline()
+            if deadline is not None:
+                self._quiet_until = deadline
         return offered
 
     def next_deadline(self) -> float | None:

@@ -53,6 +53,68 @@ def test_8_threads_drain_2000_jobs_and_each_is_picked_once(order: Any) -> None:
     assert scheduler.statistics().waiting == scheduler.statistics().running == 0
 
 
+@pytest.mark.slow
+def test_nothing_is_slept_through_while_calls_are_cancelled_and_time_out() -> None:
+    """
+    1,000 jobs, workers that leave at any moment, and jobs that do not fit everybody.
+
+    A wake-up that is lost leaves a job waiting beside sleepers without a timer: the jobs do
+    not wait for any delay here, and calls that are not cancelled have no timeout.
+    """
+    scheduler = LocalityScheduler(cache_timeout_s=0, deps_timeout_s=3600, cold="now")
+    workers = [f"w{number}" for number in range(6)]
+    cancels: dict[str, threading.Event] = {}
+    closing = threading.Event()
+    picked: list[Any] = []
+
+    def work(worker: str, rng: random.Random) -> None:
+        odd = bool(workers.index(worker) % 2)
+        while not closing.is_set():
+            cancel = cancels[worker] = threading.Event()
+            if closing.is_set():
+                return
+            timeout = rng.choice([None, None, 0.0, 0.0005])
+            handle = scheduler.pick_job(
+                worker,
+                timeout=timeout,
+                cancel=cancel,
+                fits=lambda job: bool(job.job.payload % 3) or odd,
+            )
+            if handle is not None:
+                picked.append(handle.job.id)
+                scheduler.on_job_complete(worker, handle.job.id)
+                scheduler.remove_artifacts(worker, [handle.job.id])
+
+    for worker in workers:
+        scheduler.register_worker(worker)
+    threads = [
+        threading.Thread(target=work, args=(worker, random.Random(worker))) for worker in workers
+    ]
+    for thread in threads:
+        thread.start()
+    rng = random.Random(5)
+    try:
+        handles = []
+        for number in range(1000):
+            handles.append(scheduler.schedule_job(Job(number, payload=number)))
+            for worker in rng.sample(workers, 2):
+                if worker in cancels:
+                    cancels[worker].set()
+            if number % 10 == 9:
+                assert handles[-1].wait(PATIENCE_S), f"job {number} is slept through"
+        assert all(handle.wait(PATIENCE_S) for handle in handles)
+    finally:
+        closing.set()
+        for _ in range(2):
+            for cancel in list(cancels.values()):
+                cancel.set()
+        scheduler.stop()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+    assert sorted(picked) == list(range(1000))
+
+
 class Looks:
     """Counts how often a sleeping call gets up and looks."""
 
