@@ -75,7 +75,7 @@ def die_once(_context: ProcessContext, flag: str) -> str:
 
 
 def until_cancelled(context: ProcessContext, flag: str) -> str:
-    Path(flag).touch()
+    Path(flag).write_text("runs")
     while context.checkpoint():
         time.sleep(0.005)
     assert context.cancel_requested
@@ -83,8 +83,9 @@ def until_cancelled(context: ProcessContext, flag: str) -> str:
 
 
 def stubborn(_context: ProcessContext, flag: str) -> None:
-    Path(flag).touch()
-    time.sleep(60)
+    """Never end by itself."""
+    Path(flag).write_text("runs")
+    signal.pause()
 
 
 class Exploding:

@@ -75,9 +75,16 @@ def left_behind() -> list[str]:
     return [command for command in commands if "resource_tracker" not in command]
 
 
+def pipe(tmp_path: Path) -> Path:
+    """Return a named pipe, by which a callback tells that it runs."""
+    path = tmp_path / "runs"
+    os.mkfifo(path)
+    return path
+
+
 def wait_for(flag: Path) -> None:
-    while not flag.exists():
-        threading.Event().wait(0.005)
+    """Return once the callback has opened the pipe."""
+    assert flag.read_text() == "runs"
 
 
 def test_each_has_its_own_process_and_sees_its_own_gpu(pair: WorkerPool) -> None:
@@ -216,7 +223,7 @@ def test_a_process_that_dies_as_it_is_asked(pool: WorkerPool) -> None:
 
 
 def test_a_running_call_sees_the_cancel(pool: WorkerPool, tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
+    flag = pipe(tmp_path)
     task = pool.submit(jobs.until_cancelled, str(flag), estimate=ANY)
     wait_for(flag)
 
@@ -228,7 +235,7 @@ def test_a_running_call_sees_the_cancel(pool: WorkerPool, tmp_path: Path) -> Non
 
 
 def test_a_process_that_dies_over_a_job_that_nobody_wants(pool: WorkerPool, tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
+    flag = pipe(tmp_path)
     task = pool.submit(jobs.stubborn, str(flag), estimate=ANY)
     wait_for(flag)
     (view,) = pool.workers()
@@ -272,7 +279,9 @@ def test_a_cancel_that_comes_just_before_the_question(pool: WorkerPool, tmp_path
         assert execution.views[0].cancel()
 
     executions.started = cancelled_now  # type: ignore[method-assign]  # the race
-    task = pool.submit(jobs.until_cancelled, str(tmp_path / "flag"), estimate=ANY)
+    flag = pipe(tmp_path)
+    task = pool.submit(jobs.until_cancelled, str(flag), estimate=ANY)
+    wait_for(flag)
 
     with pytest.raises(TaskCancelled):
         task.result(PATIENCE_S)
@@ -280,7 +289,7 @@ def test_a_cancel_that_comes_just_before_the_question(pool: WorkerPool, tmp_path
 
 def test_close_kills_a_process_that_does_not_end(tmp_path: Path) -> None:
     pool = WorkerPool(governor(), workers=["p"], process=True)
-    flag = tmp_path / "flag"
+    flag = pipe(tmp_path)
     task = pool.submit(jobs.stubborn, str(flag), estimate=ANY)
     wait_for(flag)
 
@@ -293,7 +302,7 @@ def test_close_kills_a_process_that_does_not_end(tmp_path: Path) -> None:
 def test_a_process_that_is_lost_while_the_pool_closes(tmp_path: Path) -> None:
     """Its job is cancelled, not offered to nobody."""
     pool = WorkerPool(governor(), workers=["p"], process=True)
-    flag = tmp_path / "flag"
+    flag = pipe(tmp_path)
     task = pool.submit(jobs.until_cancelled, str(flag), estimate=ANY)
     wait_for(flag)
     task.cancel()
