@@ -115,6 +115,11 @@ class WorkerPool:
         _pools.add(self)
         for slot in self._slots.values():
             slot.start()
+        if any(spec.process for spec in specs):
+            # What is registered last is called first: before `multiprocessing`, which has
+            # been imported only now, ends the processes under the pool's hands.
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
 
     # Submitting ------------------------------------------------------------------
 

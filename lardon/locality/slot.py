@@ -155,8 +155,9 @@ class Slot:
         try:
             self.child.wait_ready()
         except ProcessDied as error:
-            logger.error("lardon: %s before it took a call", error)
-            return self.pool.closing
+            if not self.pool.closing:
+                logger.error("lardon: %s before it took a call", error)
+                return False
         return True
 
     def _claim(self) -> PendingJob | None:

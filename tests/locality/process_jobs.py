@@ -64,6 +64,12 @@ def die(_context: ProcessContext) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def until_told_and_die(connection: Any) -> None:
+    """In the place of `lardon.locality.child.serve`: never be ready."""
+    connection.recv()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def die_once(_context: ProcessContext, flag: str) -> str:
     """End the process at the first call, and say who is there at the second."""
     if not Path(flag).exists():

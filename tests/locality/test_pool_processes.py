@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -336,3 +338,52 @@ def test_a_process_that_does_not_end_when_told_is_killed(
     assert pool.close(PATIENCE_S)
 
     assert not psutil.pid_exists(process)
+
+
+PROGRAM: Final = """
+import sys
+from lardon import Governor, Policy, ResourceEstimate
+from lardon.locality import WorkerPool
+from tests.locality import process_jobs as jobs
+
+if __name__ == "__main__":
+    pool = WorkerPool(Governor(Policy.unlimited()), workers=2, process=True)
+    pool.submit(jobs.pid, estimate=ResourceEstimate()).result(30)
+    running = pool.submit(jobs.until_cancelled, sys.argv[1], estimate=ResourceEstimate())
+    open(sys.argv[1]).read()
+    print("the end", flush=True)
+"""
+
+
+def test_a_program_that_ends_with_a_live_pool_does_so_quietly(tmp_path: Path) -> None:
+    """Whatever the order in which `multiprocessing` and the pool learn of the end."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(program), str(pipe(tmp_path))],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
+
+
+def test_a_process_that_dies_as_it_starts_while_the_pool_closes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is to be told: it was to end anyway."""
+    monkeypatch.setattr("lardon.locality.process.serve", jobs.until_told_and_die)
+    monkeypatch.setattr("lardon.locality.process._arguments", lambda theirs, *_: (theirs,))
+    pool = WorkerPool(governor(), workers=["p"], process=True)
+    child = pool._slots["p"].child
+    assert child is not None
+    pool.closing = True
+    child._connection.send("die")
+
+    assert pool.close(PATIENCE_S)
+
+    assert caplog.messages == []
