@@ -40,12 +40,12 @@ types: $(VENV)/.has-dev
 unit: $(VENV)/.has-dev
 	$(PY) -m pytest
 
-coverage: $(VENV)/.has-dev  ## the tests with branch coverage; governor and queue must have 100 %
+coverage: $(VENV)/.has-dev  ## the tests with branch coverage; governor, queue and locality must have 100 %
 	$(PY) -m coverage erase
 	$(PY) -m coverage run -m pytest
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
-	$(PY) -m coverage report --include='lardon/governor/*,lardon/queue/*' --fail-under=100
+	$(PY) -m coverage report --include='lardon/governor/*,lardon/queue/*,lardon/locality/*' --fail-under=100
 
 examples: $(VENV)/.has-examples  ## run every example without a screen, one after the other
 	@for example in examples/*.py; do \

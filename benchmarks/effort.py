@@ -36,6 +36,16 @@ class Effort:
     regret_rounds: int
     regret_scan: bool
     """Whether the best fixed batch is looked for among all, and every peer runs."""
+    locality_jobs: int
+    """Jobs of the trace in virtual time."""
+    locality_cycles: int
+    locality_rounds: int
+    evicted: int
+    """Jobs of the run whose memory has to stay flat."""
+    real_jobs: int
+    """Jobs of the trace in real processes."""
+    real_second_s: float
+    """How long a second of the trace takes there."""
 
 
 # `make bench` promises 3 minutes, the start and the writing of the results included.
@@ -58,6 +68,12 @@ SHORT = Effort(
     regret_workloads=("constant",),
     regret_rounds=1,
     regret_scan=False,
+    locality_jobs=5_000,
+    locality_cycles=20_000,
+    locality_rounds=3,
+    evicted=100_000,
+    real_jobs=500,
+    real_second_s=0.02,
 )
 FULL = Effort(
     name="full",
@@ -78,6 +94,12 @@ FULL = Effort(
     regret_workloads=("constant", "heavy", "neighbour", "grows", "double", "half", "tiny"),
     regret_rounds=3,
     regret_scan=True,
+    locality_jobs=5_000,
+    locality_cycles=200_000,
+    locality_rounds=5,
+    evicted=1_000_000,
+    real_jobs=5_000,
+    real_second_s=0.02,
 )
 # Enough to run every line once; its figures mean nothing.
 SMOKE = Effort(
@@ -99,6 +121,12 @@ SMOKE = Effort(
     regret_workloads=("smoke",),
     regret_rounds=1,
     regret_scan=True,
+    locality_jobs=80,
+    locality_cycles=20,
+    locality_rounds=1,
+    evicted=200,
+    real_jobs=24,
+    real_second_s=0.002,
 )
 
 

@@ -56,6 +56,10 @@ class InvalidPolicy(_InvalidValue):
     capacity: int | None = None
 
 
+class InvalidOption(_InvalidValue):
+    """An option of a scheduler or a pool was refused: see `field`, `value` and `rule`."""
+
+
 class QueueClosed(LardonError, RuntimeError):
     """The queue takes no more calls: it was closed, or belongs to the process `owner_pid`."""
 
@@ -136,3 +140,25 @@ class UnknownTask(LardonError, KeyError):
 
 class WorkerDied(LardonError, RuntimeError):
     """The worker thread of the queue ended by an internal error, which is the cause."""
+
+
+class UnknownWorker(LardonError, KeyError):
+    """No worker of this name is registered: it never was, or it was removed."""
+
+    worker: object
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class SchedulerStopped(LardonError, RuntimeError):
+    """The scheduler takes no more jobs: it was stopped, or belongs to the process `owner_pid`."""
+
+    owner_pid: int | None = None
+
+
+class WorkerLost(LardonError, RuntimeError):
+    """A job was offered a second time, and its second worker was lost like the first."""
+
+    job_id: object
+    worker: object

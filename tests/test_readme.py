@@ -19,6 +19,7 @@ import attrs
 import pytest
 
 import lardon
+import lardon.locality
 import lardon.testing
 from lardon import Governor, Reservation, Task, TaskContext, TaskQueue
 
@@ -123,6 +124,29 @@ def test_the_reference_names_everything_public() -> None:
         public.update(vars(handle))
 
     assert sorted(name for name in public - words if not name.startswith("_")) == []
+
+
+def test_the_page_on_locality_names_everything_public() -> None:
+    """As above: every name of `lardon.locality`, and every method and field of its handles."""
+    words = set(re.findall(r"\w+", (ROOT / "docs" / "locality.md").read_text(encoding="utf-8")))
+    public: set[str] = set(lardon.locality.__all__)
+    for name in lardon.locality.__all__:
+        thing = getattr(lardon.locality, name)
+        if isinstance(thing, type) and attrs.has(thing):
+            public.update(field.name for field in attrs.fields(thing) if field.init)
+    for handle in (
+        lardon.locality.CurrentWorker,
+        lardon.locality.LocalityScheduler,
+        lardon.locality.PendingJob,
+        lardon.locality.PoolTask,
+        lardon.locality.ProcessContext,
+        lardon.locality.WorkerPool,
+    ):
+        public.update(vars(handle))
+
+    # What a part of the room asks of another.
+    inside = {"wait_finished", "on_worker"}
+    assert sorted(name for name in public - words - inside if not name.startswith("_")) == []
 
 
 def test_a_page_that_is_wrong_is_found() -> None:

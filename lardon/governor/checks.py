@@ -1,4 +1,4 @@
-"""The rules that fields of estimates and policies obey, checked at the border."""
+"""The rules that fields of estimates, policies and options obey, checked at the border."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lardon.errors import InvalidEstimate, InvalidPolicy
+    from lardon.errors import _InvalidValue
 
 
 # A reason is for people: the full error is kept beside it.
@@ -53,16 +53,12 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def refuse(
-    error: type[InvalidEstimate | InvalidPolicy], field: str, value: object, rule: str
-) -> InvalidEstimate | InvalidPolicy:
+def refuse(error: type[_InvalidValue], field: str, value: object, rule: str) -> _InvalidValue:
     """Return the *error* that names the field, the value and the rule."""
     return error(f"{field} must be {rule}, not {shown(value)}", field=field, value=value, rule=rule)
 
 
-def whole_number(
-    error: type[InvalidEstimate | InvalidPolicy], field: str, value: object, minimum: int
-) -> int:
+def whole_number(error: type[_InvalidValue], field: str, value: object, minimum: int) -> int:
     """
     Return *value* as a plain `int` of at least *minimum*.
 
@@ -84,7 +80,7 @@ def whole_number(
 
 
 def finite_number(
-    error: type[InvalidEstimate | InvalidPolicy],
+    error: type[_InvalidValue],
     field: str,
     value: object,
     *,

@@ -1,0 +1,1 @@
+"""The parts of `model_server_batch.py`."""
