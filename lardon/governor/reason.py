@@ -231,8 +231,9 @@ def _by_experience(facts: Mapping[str, Fact]) -> str:
         return ""
     count, size = facts.get("batches"), facts.get("of_batch", 1)
     rests_on = "1 batch" if count == 1 else f"{count} batches"
+    need = "needs" if size == 1 else "need"
     return (
-        f"; by {rests_on} of kind {facts.get('kind')!r}, {_items({'batch': size})} need "
+        f"; by {rests_on} of kind {facts.get('kind')!r}, {_items({'batch': size})} {need} "
         f"{_size(facts, 'learned')} of {facts.get('of')}, declared {_size(facts, 'declared')}"
     )
 
