@@ -107,18 +107,29 @@ def test_a_batch_with_a_child_that_came_and_went_teaches_nothing(real: SystemPro
 
 
 @LINUX
-def test_a_batch_with_a_child_that_lives_teaches_nothing(real: SystemProbe) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
-    ) as child:
-        begun = marked()
-        assert begun.stop() is None, "it is there at the end"
-        before = Children()
+def test_a_batch_with_a_child_that_lives_teaches_nothing() -> None:
+    begun_before = marked()
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        assert begun_before.stop() is None
+        assert marked().stop() is None
         assert child.stdin is not None
         child.stdin.close()
         assert child.wait(PATIENCE_S) == 0
-    assert before.seen(), "it was there at the beginning"
-    assert not Children().seen()
+    assert marked().stop() == OwnUse(ram_bytes=500)
+
+
+@pytest.mark.parametrize(("first", "last"), [(True, False), (False, True)])
+def test_a_child_at_either_end_is_enough(
+    monkeypatch: pytest.MonkeyPatch, first: bool, last: bool
+) -> None:
+    """Also where nobody waited for it: the account says nothing then."""
+    monkeypatch.setattr(children, "_account", lambda: None)
+    monkeypatch.setattr(children, "has_children", lambda: first)
+    watched = Children()
+    monkeypatch.setattr(children, "has_children", lambda: last)
+
+    assert watched.seen()
 
 
 def test_without_an_account_of_children_the_living_ones_are_found(
