@@ -315,28 +315,28 @@ def batch_of(decision: Decision) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(questions(with_gpus=False))
 def test_the_batch_is_the_largest_that_fits(asked: Question) -> None:
     check_answer(asked)
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(questions(with_gpus=True))
 def test_the_batch_is_the_largest_that_fits_on_any_card(asked: Question) -> None:
     check_answer(asked)
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.one_of(questions(with_gpus=False), questions(with_gpus=True)))
 def test_the_reason_holds_and_says_what_experience_changed(asked: Question) -> None:
     check_reason(asked)
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.one_of(questions(with_gpus=False), questions(with_gpus=True)))
 def test_history_makes_nothing_impossible(asked: Question) -> None:
     """What the core's rules admit on an idle machine is admitted there whatever was learned."""
@@ -358,7 +358,7 @@ def test_history_makes_nothing_impossible(asked: Question) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.one_of(questions(with_gpus=False), questions(with_gpus=True)))
 def test_history_never_enlarges_a_batch_that_is_declared(asked: Question) -> None:
     asked = attrs.evolve(asked, policy=attrs.evolve(asked.policy, trust="declared"))
