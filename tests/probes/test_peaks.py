@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import mmap
 import os
 import subprocess
@@ -138,6 +139,20 @@ def test_without_an_account_of_children_the_living_ones_are_found(
     monkeypatch.setattr(children, "getrusage", None)
 
     assert not Children().seen()
+
+
+def test_a_platform_without_an_account_of_children_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert children.__file__ is not None
+    spec = importlib.util.spec_from_file_location("children_afresh", children.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    afresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(afresh)
+
+    assert afresh._account() is None
 
 
 @pytest.mark.parametrize("found", [[], ["a child"]])
