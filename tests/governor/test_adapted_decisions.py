@@ -307,7 +307,8 @@ def check_reason(asked: Question) -> None:
         if (contract.ram_bytes, contract.gpu_bytes) != declared:
             assert "learned" in facts
             assert "declared" in decision.reason.text
-            assert facts["learned"] != facts["declared"]
+            # In a shared memory more of one kind may make up for less of the other.
+            assert facts["learned"] != facts["declared"] or contract.gpus == ("i",)
 
 
 def batch_of(decision: Decision) -> int:
