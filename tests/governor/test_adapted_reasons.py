@@ -125,6 +125,26 @@ def test_what_is_declared_generously_stays_as_it_is(host: Host) -> None:
     assert host.ask() == plain
 
 
+def test_a_declaration_that_is_short_for_the_smallest_batch_alone(host: Host) -> None:
+    host.learn(1, 100, 100)
+    host.learn(64, 160, 160)
+    host.free(50, gpus=cards(1000))
+    assert host.ask().reason.code is ReasonCode.LEARNED
+    host.free(1000, gpus=(attrs.evolve(cards(1000)[0], free_bytes=50 * MiB),))
+    generous = ON_GPU.evolve(ram_bytes=200 * MiB, max_batch=32)
+    assert host.ask(generous).reason.code is ReasonCode.LEARNED
+
+
+def test_a_declaration_that_is_short_for_the_largest_batch_alone(host: Host) -> None:
+    host.learn(64, 640, 640)
+    flat = TEN.evolve(ram_bytes=100 * MiB, ram_bytes_per_item=MiB)
+    host.free(300)
+    assert host.ask(flat).reason.code is ReasonCode.LEARNED
+    host.free(1000, gpus=cards(300))
+    on_gpu = TEN.evolve(gpus=1, ram_bytes=100 * MiB, gpu_bytes=100 * MiB, gpu_bytes_per_item=MiB)
+    assert host.ask(on_gpu).reason.code is ReasonCode.LEARNED
+
+
 def test_a_failure_caps_the_batch_until_enough_went_well(host: Host) -> None:
     host.learn(32, None, failed=True)
 
@@ -179,6 +199,14 @@ def test_a_kind_without_history_starts_small_and_doubles_per_measured_batch(
         measured.learn(size, size)
     assert granted == [3, 6, 12, 24, 48, 64]
     assert measured.ask().kind is DecisionKind.START
+
+
+def test_where_measurements_are_trusted_every_holder_is_measured(measured: Host) -> None:
+    """Also one that declares nothing: its batches are to be learned from."""
+    reservation = measured.governor.reserve(ResourceEstimate(max_batch=4))[1]
+
+    assert reservation is not None
+    assert reservation._baseline == OwnUse(ram_bytes=0)
 
 
 def test_the_next_batch_has_at_most_twice_the_largest(measured: Host) -> None:
@@ -317,7 +345,7 @@ def test_what_takes_no_ram_waits_for_no_forecast(host: Host) -> None:
     host.governor.set_policy(Policy.unlimited(ram_reserve_bytes=400 * MiB))
     host.learn(1, 0, seconds=10.0)
     host.grow(100, then_free=300)
-    nothing = ResourceEstimate(kind="decode")
+    nothing = ResourceEstimate(kind="decode", max_batch=5)
 
     assert host.ask(nothing).kind is DecisionKind.START
 
