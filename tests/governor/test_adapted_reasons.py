@@ -345,6 +345,7 @@ def test_what_takes_no_ram_waits_for_no_forecast(host: Host) -> None:
     host.governor.set_policy(Policy.unlimited(ram_reserve_bytes=400 * MiB))
     host.learn(1, 0, seconds=10.0)
     host.grow(100, then_free=300)
+    assert host.ask().reason.code is ReasonCode.RAM_SHORT
     nothing = ResourceEstimate(kind="decode", max_batch=5)
 
     assert host.ask(nothing).kind is DecisionKind.START
