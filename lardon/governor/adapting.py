@@ -73,19 +73,18 @@ def adapted(
 
     """
     batch, lesson = option.batch, outlook.lesson
+    reason = plain
     if batch < estimate.max_batch:
         if batch < _batch(place(shape.without(zone=False))):
-            return _by_zone(estimate, batch, outlook)
-        if batch < _batch(place(shape.without(zone=False, forecast=False))):
-            return _by_forecast(plain, estimate, shape, batch, outlook)
-        if batch and batch == shape.learned_cap:
-            return _by_cap(estimate, batch, lesson)
-    if lesson is None:
-        return plain
-    learned = _by_experience(plain, estimate, shape, option, lesson)
-    if batch < estimate.max_batch and batch < _batch(place(estimate)):
-        return Reason(code=ReasonCode.LEARNED, facts={**plain.facts, **learned})
-    return Reason(code=plain.code, facts={**plain.facts, **learned}) if learned else plain
+            reason = _by_zone(estimate, batch, outlook)
+        elif batch < _batch(place(shape.without(zone=False, forecast=False))):
+            reason = _by_forecast(plain, estimate, shape, batch, outlook)
+        elif batch and batch == shape.learned_cap:
+            reason = _by_cap(estimate, batch, lesson)
+        elif batch < _batch(place(estimate)):
+            reason = Reason(code=ReasonCode.LEARNED, facts=plain.facts)
+    learned = _by_experience(reason, estimate, shape, option, lesson)
+    return Reason(code=reason.code, facts={**reason.facts, **learned}) if learned else reason
 
 
 def _batch(option: Option | Reason) -> int:
@@ -138,16 +137,22 @@ def _by_cap(estimate: ResourceEstimate, batch: int, lesson: Lesson | None) -> Re
 
 
 def _by_experience(
-    plain: Reason, estimate: ResourceEstimate, shape: Shape, option: Option, lesson: Lesson
+    reason: Reason,
+    estimate: ResourceEstimate,
+    shape: Shape,
+    option: Option,
+    lesson: Lesson | None,
 ) -> dict[str, Fact]:
     """
     Return what batches of the kind took, if another amount than the declared was asked.
 
-    It is said of the batch that *plain* speaks of, else of the one that is granted.
+    It is said of the batch that *reason* speaks of, else of the one that is granted.
     """
-    shared = option.shared_ram
-    spoken_of = estimate.max_batch if option.batch else estimate.min_batch
-    for batch in (spoken_of, option.batch or spoken_of):
+    if lesson is None:
+        return {}
+    shared, granted = option.shared_ram, option.batch or estimate.min_batch
+    of_largest = option.batch and reason.facts["resource"] != "batch"
+    for batch in (estimate.max_batch if of_largest else granted, granted):
         declared, asked = estimate.needs(batch, shared=shared), shape.needs(batch, shared=shared)
         if declared != asked:
             break
@@ -159,7 +164,7 @@ def _by_experience(
     facts["of_batch"] = batch
     if shared:
         facts.update(of="RAM", learned=ram + gpu, declared=sum(declared))
-    elif declared[0] == asked[0] or plain.facts.get("resource") == "gpu":
+    elif declared[0] == asked[0] or (reason.facts["resource"] == "gpu" and declared[1] != asked[1]):
         facts.update(of="GPU memory", learned=gpu, declared=declared[1])
     else:
         facts.update(of="RAM", learned=ram, declared=declared[0])

@@ -66,8 +66,10 @@ class Experience:
 
     def record(self, kind: str, record: BatchRecord) -> None:
         """Add a batch."""
-        self.history.add(kind, record)
+        forgotten = self.history.add(kind, record)
         self._lessons.pop(kind, None)
+        if forgotten is not None:
+            self._lessons.pop(forgotten, None)
 
     def replace_history(self, history: History) -> None:
         """Forget all batches, and remember these."""

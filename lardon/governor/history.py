@@ -42,16 +42,22 @@ class History:
     def __init__(self) -> None:
         self._windows: dict[str, deque[BatchRecord]] = {}
 
-    def add(self, kind: str, record: BatchRecord) -> None:
-        """Append *record*; the oldest of a full window goes, or the stalest kind."""
-        window = self._windows.pop(kind, None)
+    def add(self, kind: str, record: BatchRecord) -> str | None:
+        """
+        Append *record*; the oldest of a full window goes, or the stalest kind.
+
+        Returns that kind, None where none had to go.
+        """
+        window, stalest = self._windows.pop(kind, None), None
         if window is None:
             if len(self._windows) >= MAX_KINDS:
-                del self._windows[next(iter(self._windows))]
+                stalest = next(iter(self._windows))
+                del self._windows[stalest]
             window = deque(maxlen=WINDOW)
         # Put back at the end, so that the first kind is the one not heard of longest.
         self._windows[kind] = window
         window.append(record)
+        return stalest
 
     def batches(self, kind: str) -> tuple[BatchRecord, ...]:
         """Return the window of *kind*, oldest first."""

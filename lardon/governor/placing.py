@@ -42,8 +42,7 @@ def place_on_gpus(
     discrete = tuple(device for device in order if not device.gpu.integrated)
     options: list[tuple[int, int, int, Option]] = []
     if len(discrete) >= estimate.gpus:
-        with_memory = estimate.asks_gpu_memory
-        option = _on_discrete(asked, ram, discrete[: estimate.gpus], with_memory=with_memory)
+        option = _on_discrete(estimate, asked, ram, discrete[: estimate.gpus])
         options.append((-option.batch, *_most_on_offer(discrete[0]), option))
     if estimate.gpus == 1:
         shared = next((device for device in order if device.gpu.integrated), None)
@@ -59,15 +58,32 @@ def _most_on_offer(device: DeviceOffer) -> tuple[int, int]:
 
 
 def _on_discrete(
-    asked: Asked, ram: Offer, chosen: tuple[DeviceOffer, ...], *, with_memory: bool
+    estimate: ResourceEstimate, asked: Asked, ram: Offer, chosen: tuple[DeviceOffer, ...]
 ) -> Option:
     by_ram = asked.ram_batch(ram)
-    if not with_memory:
+    if not estimate.asks_gpu_memory:
         return Option(by_ram, chosen, ReasonCode.RAM_SHORT, shared_ram=False)
-    by_gpu = asked.gpu_batch(chosen[-1].offer)
-    if by_ram <= by_gpu:
+    weakest = chosen[-1].offer
+    by_gpu = asked.gpu_batch(weakest)
+    if by_ram < by_gpu or (
+        by_ram == by_gpu and not _gpu_alone_is_short(estimate, asked, by_gpu, ram, weakest)
+    ):
         return Option(by_ram, chosen, ReasonCode.RAM_SHORT, shared_ram=False)
     return Option(by_gpu, chosen, ReasonCode.GPU_MEMORY_SHORT, shared_ram=False)
+
+
+def _gpu_alone_is_short(
+    estimate: ResourceEstimate, asked: Asked, batch: int, ram: Offer, card: Offer
+) -> bool:
+    """
+    Return whether of two resources that bind at once only the GPU's figures say so.
+
+    A cap or a forecast may have brought the batch by RAM down to the GPU's.
+    """
+    if batch == estimate.max_batch:
+        return False
+    needs = asked.needs(estimate.max_batch if batch else estimate.min_batch, shared=False)
+    return needs[0] <= (ram.found or 0) and needs[1] > (card.found or 0)
 
 
 def _on_integrated(asked: Asked, ram: Offer, device: DeviceOffer) -> Option:

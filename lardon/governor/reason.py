@@ -231,8 +231,9 @@ def _by_experience(facts: Mapping[str, Fact]) -> str:
         return ""
     count, size = facts.get("batches"), facts.get("of_batch", 1)
     rests_on = "1 batch" if count == 1 else f"{count} batches"
+    need = "needs" if size == 1 else "need"
     return (
-        f"; by {rests_on} of kind {facts.get('kind')!r}, {_items({'batch': size})} need "
+        f"; by {rests_on} of kind {facts.get('kind')!r}, {_items({'batch': size})} {need} "
         f"{_size(facts, 'learned')} of {facts.get('of')}, declared {_size(facts, 'declared')}"
     )
 
@@ -244,13 +245,14 @@ def _learned(facts: Mapping[str, Fact]) -> str:
     if "retry_after" in facts:
         return (
             f"a batch of kind {kind!r} ran out of memory: at most {cap}, until "
-            f"{facts['retry_after']} batches went well"
+            f"{facts['retry_after']} batches went well{_by_experience(facts)}"
         )
     if not facts.get("largest"):
-        return f"no batch of kind {kind!r} was measured yet: it starts with {cap}"
+        unknown = f"no batch of kind {kind!r} was measured yet"
+        return f"{unknown}: it starts with {cap}{_by_experience(facts)}"
     return (
         f"the largest batch of kind {kind!r} measured so far had {facts['largest']}: the next "
-        f"has at most {cap}"
+        f"has at most {cap}{_by_experience(facts)}"
     )
 
 
@@ -260,7 +262,8 @@ def _forecast(facts: Mapping[str, Fact]) -> str:
         f"lasts {_seconds(facts)}"
     )
     if facts.get("resource") == "batch":
-        return f"{grows}: at most {_items({'batch': facts.get('found', 0)})} while that goes on"
+        cap = _items({"batch": facts.get("found", 0)})
+        return f"{grows}: at most {cap} while that goes on{_by_experience(facts)}"
     return f"{grows}, which takes {_size(facts, 'forecast')}; {_short(facts)}"
 
 
@@ -278,8 +281,10 @@ def _zone(facts: Mapping[str, Fact]) -> str:
         )
     cap = _items({"batch": facts.get("found", 0)})
     if "doublings" in facts:
-        return f"the machine recovers from the zone RED: at most {cap}, more with each 3 readings"
-    return f"the zone is {zone}: no growth beyond the last batch of its kind, {cap}"
+        recovers = "the machine recovers from the zone RED"
+        return f"{recovers}: at most {cap}, more with each 3 readings{_by_experience(facts)}"
+    no_growth = f"the zone is {zone}: no growth beyond the last batch of its kind"
+    return f"{no_growth}, {cap}{_by_experience(facts)}"
 
 
 def _ram_short(facts: Mapping[str, Fact]) -> str:

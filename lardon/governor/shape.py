@@ -189,13 +189,15 @@ class Shape:
     ) -> int:
         batch = self._largest(lines, offer.found or 0)
         if loss is not None and batch:
-            batch = min(batch, self._largest(sums(lines, loss), offer.live))
+            # What takes no RAM loses none; every subtraction stops at 0.
+            untouched = self._largest(lines, 0)
+            batch = min(batch, max(untouched, self._largest(sums(lines, loss), offer.live)))
         if batch:
             return batch
         # Only the clamp of the smallest batch can say that it fits after all.
         least = need(self.min_batch)
         fits = least <= (offer.found or 0) and (
-            loss is None or least + _most(loss, self.min_batch) <= offer.live
+            loss is None or not least or least + _most(loss, self.min_batch) <= offer.live
         )
         return self.min_batch if fits else 0
 

@@ -14,7 +14,7 @@ from lardon.testing import ScriptedProbe
 COUNTS: Final = ("cpu_reserve", "io_slots", "tasks_per_gpu")
 BYTES: Final = ("ram_reserve_bytes", "gpu_reserve_bytes", "ram_limit_bytes", "gpu_limit_bytes")
 PRESSURES: Final = ("max_memory_pressure", "max_io_pressure", "max_cpu_pressure")
-NUMBERS: Final = (*PRESSURES, "max_load_ratio", "recheck_s", "snapshot_max_age_s")
+NUMBERS: Final = (*PRESSURES, "max_load_ratio", "recheck_s", "snapshot_max_age_s", "max_batch_s")
 
 
 def policy(**fields: Any) -> Policy:
@@ -88,7 +88,9 @@ def test_none_is_refused_for_the_age_of_a_snapshot() -> None:
     assert caught.value.field == "snapshot_max_age_s"
 
 
-@pytest.mark.parametrize("field", [*BYTES, *PRESSURES, "max_load_ratio", "recheck_s"])
+@pytest.mark.parametrize(
+    "field", [*BYTES, *PRESSURES, "max_load_ratio", "recheck_s", "max_batch_s"]
+)
 def test_none_is_legal_elsewhere(field: str) -> None:
     assert getattr(policy(**{field: None}), field) is None
 
@@ -129,6 +131,25 @@ def test_a_load_may_exceed_one_hundred_and_an_age_may_be_zero() -> None:
     allowed = Policy(max_load_ratio=500.0, snapshot_max_age_s=0.0)
 
     assert (allowed.max_load_ratio, allowed.snapshot_max_age_s) == (500.0, 0.0)
+
+
+@pytest.mark.parametrize("value", ["", "Measured", None, True, 1, ["measured"]])
+def test_trust_is_one_of_two_words(value: object) -> None:
+    with pytest.raises(InvalidPolicy) as caught:
+        policy(trust=value)
+
+    error = caught.value
+    assert (error.field, error.value) == ("trust", value)
+    assert error.rule == "one of 'declared', 'measured'"
+    assert {Policy(trust="declared").trust, Policy(trust="measured").trust} == {
+        "declared",
+        "measured",
+    }
+
+
+def test_batches_of_no_time_are_refused() -> None:
+    with pytest.raises(InvalidPolicy, match="max_batch_s must be a finite number above 0"):
+        Policy(max_batch_s=0.0)
 
 
 def test_a_recheck_without_pause_is_refused() -> None:
