@@ -118,11 +118,16 @@ class Experience:
         return attrs.evolve(
             base or NOTHING_KNOWN,
             lesson=lesson,
-            ram_ever_bytes=max(self._offered, default=None),
+            ram_ever_bytes=self._ever_offered(),
             pressure=pressure,
             zone_cap=pressure.cap(estimate.min_batch, self._granted.get(estimate.kind)),
             growth_bytes_s=growth,
         )
+
+    def _ever_offered(self) -> int | None:
+        """Return the most of the last `OFFERS_KEPT` readings; None as long as there are fewer."""
+        # What a few readings do not show may be back with the next one.
+        return max(self._offered) if len(self._offered) == OFFERS_KEPT else None
 
 
 def _says_no_more(lesson: Lesson, estimate: ResourceEstimate) -> bool:

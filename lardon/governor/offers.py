@@ -29,7 +29,7 @@ class Outlook:
     lesson: Lesson | None = None
     """What earlier batches of the kind taught."""
     ram_ever_bytes: int | None = None
-    """The most that was on offer of late, None when nobody looked."""
+    """The most that was on offer of late; None until there were many readings."""
     pressure: Pressure = CALM
     """The zone that the machine is in."""
     zone_cap: int | None = None

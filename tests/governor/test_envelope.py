@@ -131,8 +131,21 @@ def test_what_differs_by_item_gets_a_larger_margin() -> None:
     margin = deviation * math.sqrt(16)
     line = tightest_line(points, 17, 2)
     assert envelope == Envelope(
-        line[0] + math.ceil(margin / 2), line[1] + math.ceil(margin / 32), 16
+        line[0] + math.ceil(margin / 2),
+        max(line[1] + math.ceil(margin / 32), with_margin(line[1])),
+        16,
     )
+
+
+def test_three_batches_that_disagree_do_not_make_the_smallest_impossible() -> None:
+    """The margin is at most half of the line, however badly the deviation is known."""
+    points = [(1, 10), (2, 900), (4, 100)]
+
+    envelope = fit(points)
+
+    line = tightest_line(points, 5, 2)
+    assert envelope is not None
+    assert envelope.need(4) <= (line[0] + line[1] * 4) * 3 // 2 + 8
 
 
 @given(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lardon import Contract, DecisionKind, Governor, MiB, Policy, ReasonCode, ResourceEstimate
+from lardon.governor.experience import OFFERS_KEPT
 from lardon.governor.zones import HEALTHY_PER_STEP, Zone
 from lardon.testing import MachineModel, ManualClock, Stuck, play_batches, steps
 
@@ -247,3 +248,18 @@ def test_the_model_shows_freed_memory_after_its_lag() -> None:
     assert model.snapshot().ram_available_bytes == TOTAL - BASE - 2 * ITEM
     model.idle(1.0)
     assert model.snapshot().ram_available_bytes == TOTAL - BASE
+
+
+def test_a_minute_in_which_no_more_was_on_offer_lets_the_smallest_batch_try() -> None:
+    """Experience that no reading can satisfy must not keep a kind out for ever."""
+    clock = ManualClock()
+    model = machine(clock)
+    governor = governed(model, clock)
+    for _ in range(4):
+        governor.record_batch("k", 2, 1.0, 1200 * MiB)
+    assert governor.reserve(KIND)[1] is None
+
+    sizes = play_batches(governor, model, KIND, [ITEM], patience_s=OFFERS_KEPT / 2)
+
+    assert sizes == [1]
+    assert clock.monotonic() > OFFERS_KEPT / 2 - 2

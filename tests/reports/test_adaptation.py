@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import weakref
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 import pytest
@@ -280,7 +280,7 @@ def test_h83_and_h84_a_watch_that_failed_keeps_nothing_alive(
     kept: list[weakref.ref[_Large]] = []
 
     class Broken(ScriptedProbe):
-        def watch_peak(self) -> None:
+        def watch_peak(self) -> NoReturn:
             large = _Large()
             kept.append(weakref.ref(large))
             raise MemoryError
