@@ -14,12 +14,14 @@ import attrs
 
 from benchmarks import machine
 from benchmarks.effort import FULL, SHORT, SMOKE, Deadline, Effort
+from benchmarks.regret_page import publish
 from benchmarks.report import Report, Row
 from benchmarks.tables import render, summary
 from benchmarks.targets import Outcome
 from benchmarks.topics import TOPICS, shares
 
 RESULTS = Path(__file__).resolve().parent / "results"
+PAGES = Path(__file__).resolve().parent.parent / "docs"
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -35,6 +37,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 unless all targets are met")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the JSON file")
+    parser.add_argument(
+        "--pages", type=Path, help="folder for page and picture of the regret (--full: docs)"
+    )
     options = parser.parse_args(arguments)
     unknown = [topic for topic in options.topics if topic not in TOPICS]
     if unknown:
@@ -89,6 +94,10 @@ def main(arguments: list[str] | None = None) -> int:
         reports.append(run_topic(name, deadline, share))
         print(f": {reports[-1].seconds:.0f} s", file=sys.stderr, flush=True)
         print(f"\n{render(reports[-1])}", flush=True)
+    for report in reports:
+        pages = options.pages or (PAGES if effort is FULL else None)
+        if report.topic == "regret" and report.data and pages is not None:
+            publish(report, facts, pages)
     facts["after"] = machine.present()
     print(f"\n{summary(reports)}")
     print(f"\nafter:   {machine.describe_present(machine.present())}")

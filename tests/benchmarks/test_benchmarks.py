@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from benchmarks import machine
@@ -14,6 +15,10 @@ from benchmarks.child import parse as parse_child
 from benchmarks.effort import SHORT, SMOKE, Deadline
 from benchmarks.formats import MISSING, microseconds, noise, number
 from benchmarks.procfs import ThreadCounters, numbers
+from benchmarks.regret import Results
+from benchmarks.regret_page import publish
+from benchmarks.regret_race import Run
+from benchmarks.regret_workloads import WORKLOADS
 from benchmarks.report import Report, Row
 from benchmarks.rounds import interleave
 from benchmarks.stats import median, nanoseconds_per_call, paired_ratio, percentile, spread_percent
@@ -345,3 +350,61 @@ def test_every_topic_runs_and_is_saved(
     assert "not measured" not in outcomes
     assert set(reasons(found["rounds"])) <= OPTIONAL
     assert "## Targets" in capsys.readouterr().out
+
+
+def test_the_page_of_the_regret_tells_who_died_and_who_was_best(tmp_path: Path) -> None:
+    """From a report as it is saved; nothing is measured here."""
+    pytest.importorskip("matplotlib")
+
+    def run(done: int, seconds: float, *, kills: int = 0) -> dict[str, Any]:
+        return {
+            "done": done,
+            "seconds": seconds,
+            "kills": kills,
+            "status": 0 if done == 200 else -9,
+            "sizes": [8, 16],
+            "error": "",
+        }
+
+    report = Report(
+        topic="regret",
+        question="Batches under a limit.",
+        columns=(),
+        peer="",
+        rows=(),
+        data={
+            "constant": {
+                "fixed batch 8": [run(200, 5.0)],
+                "fixed batch 12": [run(200, 4.0)],
+                "fixed batch 16": [run(32, 1.0, kills=1)],
+                "lardon map_batches": [run(200, 4.1), run(200, 4.2), run(200, 4.3)],
+                "lardon map_items": [run(200, 3.0)],
+            }
+        },
+    )
+
+    publish(report, machine.notes(), tmp_path)
+
+    page = (tmp_path / "regret.md").read_text(encoding="utf-8")
+    assert "| lardon map_batches | 4.20 | 1.05 | 0 | 3/3 | 16 |" in page
+    assert "| **fixed batch 12** | 4.00 | 1.00 | 0 | 1/1 | 16 |" in page
+    assert "| fixed batch 16 | — | — | 1 | 0/1 | 16 |" in page
+    assert (tmp_path / "regret.png").stat().st_size > 1000
+
+
+def test_a_fixed_batch_that_was_tried_less_often_is_not_the_best() -> None:
+    def ran(seconds: float) -> Run:
+        return Run(done=200, seconds=seconds, kills=0, status=0, sizes=())
+
+    results = Results(WORKLOADS["constant"])
+    results.runs = {"fixed batch 1": [ran(1.0)], "fixed batch 8": [ran(3.0), ran(2.0), ran(4.0)]}
+
+    assert results.best_fixed() == ("fixed batch 8", 3.0)
+
+
+def test_the_costs_of_a_workload_are_the_same_every_time() -> None:
+    heavy = WORKLOADS["heavy"]
+
+    assert heavy.costs == attrs.evolve(heavy).costs
+    assert max(heavy.costs) <= heavy.item_bytes * heavy.longest
+    assert sum(heavy.costs) / len(heavy.costs) == pytest.approx(heavy.item_bytes, rel=0.1)

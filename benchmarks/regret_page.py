@@ -1,0 +1,135 @@
+"""The page and the picture of the regret, for the documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks import machine
+from benchmarks.regret import ITEMS, LARDON, SUPERVISOR, Results
+from benchmarks.regret_race import Run
+from benchmarks.regret_workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from benchmarks.report import Report
+
+PAGE: Final = "regret.md"
+PICTURE: Final = "regret.png"
+# Colours that colour-blind people can tell apart (Okabe and Ito, 2008).
+OURS: Final = "#D55E00"
+FIXED: Final = "#0072B2"
+OTHERS: Final = "#999999"
+
+
+def restored(report: Report) -> list[Results]:
+    """Return the results that *report* was made of, less the workloads of the tests."""
+    found = []
+    for name, policies in report.data.items():
+        runs = {
+            label: [Run(**{**run, "sizes": tuple(run["sizes"])}) for run in rounds]
+            for label, rounds in policies.items()
+        }
+        found.append(Results(WORKLOADS[name], runs))
+    return found
+
+
+def publish(report: Report, facts: Mapping[str, Any], folder: Path) -> None:
+    """Write page and picture into *folder*; raises OSError, and ImportError without matplotlib."""
+    results = restored(report)
+    (folder / PAGE).write_text(page(results, report, facts), encoding="utf-8")
+    draw(results, folder / PICTURE)
+
+
+def page(results: list[Results], report: Report, facts: Mapping[str, Any]) -> str:
+    """Return the page in Markdown."""
+    lines = [
+        "# Regret",
+        "",
+        "What it costs not to know the best batch beforehand. Written by `make bench-full`; how it",
+        "is measured stands in [adaptive batches](adaptive-batches.md#what-it-is-worth).",
+        "",
+        "```text",
+        machine.describe(dict(facts)),
+        report.question,
+        "```",
+        "",
+        f"![Makespan of each policy on each workload]({PICTURE})",
+        "",
+        "Makespans are medians, in seconds; regret is over the best fixed batch, in bold.",
+    ]
+    for one in results:
+        best = one.best_fixed()
+        lines += [
+            "",
+            f"## {one.workload.label}",
+            "",
+            "| policy | seconds | regret | kills | finished | largest batch |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for label, runs in sorted(one.runs.items(), key=lambda row: _order(one, row[0])):
+            seconds = one.seconds(label)
+            sizes = [size for run in runs for size in run.sizes]
+            cells = (
+                f"**{label}**" if best is not None and label == best[0] else label,
+                "—" if seconds is None else f"{seconds:.2f}",
+                "—" if seconds is None or best is None else f"{seconds / best[1]:.2f}",
+                str(sum(run.kills for run in runs)),
+                f"{sum(run.finished(one.workload) for run in runs)}/{len(runs)}",
+                str(max(sizes)) if sizes else "—",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _order(results: Results, label: str) -> tuple[int, float]:
+    seconds = results.seconds(label)
+    group = 0 if label in {LARDON, ITEMS} else 1 if label.startswith("fixed") else 2
+    return group, float("inf") if seconds is None else seconds
+
+
+def draw(results: list[Results], path: Path) -> None:
+    """Write the picture: one panel for each workload."""
+    from matplotlib.figure import Figure
+
+    height = 2.9 * ((len(results) + 1) // 2)
+    figure = Figure(figsize=(12, height), layout="constrained")
+    panels = figure.subplots((len(results) + 1) // 2, 2, squeeze=False)
+    for place, axes in enumerate(panels.flat):
+        if place < len(results):
+            _panel(axes, results[place])
+        else:
+            axes.set_visible(False)
+    figure.savefig(path, dpi=110)
+
+
+def _panel(axes: Axes, results: Results) -> None:
+    best = results.best_fixed()
+    chosen = [
+        label
+        for label in results.runs
+        if not label.startswith("fixed") or best is None or label == best[0]
+    ]
+    chosen.sort(key=lambda label: _order(results, label), reverse=True)
+    died = max((run.seconds for label in chosen for run in results.runs[label]), default=1.0)
+    for height, label in enumerate(chosen):
+        seconds = results.seconds(label)
+        colour = OURS if label in {LARDON, ITEMS} else FIXED if label[:5] == "fixed" else OTHERS
+        if seconds is None:
+            axes.barh(height, died * 0.02, color="black")
+            axes.text(died * 0.03, height, "died", va="center", fontsize=7)
+            continue
+        kills = sum(run.kills for run in results.runs[label])
+        axes.barh(height, seconds, color=colour)
+        note = f"{seconds:.1f} s" + (f", {kills} kills" if label == SUPERVISOR and kills else "")
+        axes.text(seconds, height, f" {note}", va="center", fontsize=7)
+    if best is not None:
+        axes.axvline(best[1], color=FIXED, lw=0.8, ls="--")
+    axes.set_yticks(range(len(chosen)), chosen)
+    axes.set_title(results.workload.label, fontsize=9, loc="left")
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(0, died * 1.18)
