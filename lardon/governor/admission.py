@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from lardon.governor.adapting import adapted, red_zone, shape_of
 from lardon.governor.decision import Contract, Decision, DecisionKind
 from lardon.governor.feasibility import limits_text, never
 from lardon.governor.offers import NOTHING_KNOWN, DeviceOffer, Offer, device_offers, ram_offer
 from lardon.governor.placing import Option, place_on_gpus, place_without_gpu
 from lardon.governor.reason import Fact, Reason, ReasonCode
-from lardon.governor.shape import Shape
 from lardon.governor.zones import Zone
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from lardon.governor.ledger import Ledger
     from lardon.governor.offers import Outlook
     from lardon.governor.policy import Policy
-    from lardon.governor.shape import Asked
+    from lardon.governor.shape import Asked, Shape
     from lardon.governor.snapshot import ResourceSnapshot
 
 _PRESSURE_DIGITS = 2
@@ -79,8 +77,12 @@ def _examine(
     if estimate.gpus:
         offers = device_offers(snapshot, policy, ledger, outlook, ram, devices)
     asked: Asked = estimate
+    shape: Shape | None = None
     if outlook.adapts:
-        asked = shape_of(estimate, policy, outlook, ram, offers)
+        # Imported where they are needed: a governor that learned nothing needs neither.
+        from lardon.governor.adapting import shape_of
+
+        asked = shape = shape_of(estimate, policy, outlook, ram, offers)
     impossible = never(estimate, asked, snapshot, policy, ram, offers)
     if impossible is not None:
         return Decision(kind=DecisionKind.REJECT, reason=impossible)
@@ -88,7 +90,7 @@ def _examine(
     not_now = (
         _too_much_pressure(estimate, snapshot, policy)
         or _slots_busy(estimate, snapshot, policy, ledger, free_cpus, offers)
-        or (red_zone(outlook.pressure) if outlook.pressure.zone is Zone.RED else None)
+        or _red_zone(outlook)
     )
     if not_now is not None:
         return Decision(kind=DecisionKind.WAIT, reason=not_now)
@@ -103,10 +105,20 @@ def _examine(
         return Decision(kind=DecisionKind.WAIT, reason=option)
     cpus = min(estimate.cpus, free_cpus)
     answer = _answer(estimate, asked, snapshot, ledger, ram, option, cpus)
-    if not isinstance(asked, Shape):
+    if shape is None:
         return answer
-    reason = adapted(answer.reason, estimate, asked, option, outlook, place)
+    from lardon.governor.adapting import adapted
+
+    reason = adapted(answer.reason, estimate, shape, option, outlook, place)
     return attrs.evolve(answer, reason=reason)
+
+
+def _red_zone(outlook: Outlook) -> Reason | None:
+    if outlook.pressure.zone is not Zone.RED:
+        return None
+    from lardon.governor.adapting import red_zone
+
+    return red_zone(outlook.pressure)
 
 
 def _answer(

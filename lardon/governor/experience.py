@@ -9,7 +9,6 @@ import attrs
 
 from lardon.governor.growth import NO_GROWTH, observed
 from lardon.governor.history import MAX_KINDS, History
-from lardon.governor.lesson import Lesson, learn
 from lardon.governor.offers import NOTHING_KNOWN
 from lardon.governor.zones import CALM, Zone, step
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.growth import Growth
     from lardon.governor.history import BatchRecord
+    from lardon.governor.lesson import Lesson
     from lardon.governor.offers import Outlook
     from lardon.governor.policy import Policy
     from lardon.governor.snapshot import OwnUse, ResourceSnapshot
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 # A minute of a queue that asks twice a second, as it does by default while it waits.
 OFFERS_KEPT: Final = 128
-
-NOTHING_LEARNED: Final = Lesson(
-    batches=0, ram=None, gpu=None, duration_us=None, largest=0, ceiling=None
-)
 
 
 class Experience:
@@ -90,6 +86,9 @@ class Experience:
             window = self.history.batches(kind)
             if not window:
                 return None
+            # Who never reports a batch does not pay for this.
+            from lardon.governor.lesson import learn
+
             lesson = self._lessons[kind] = learn(window)
         return lesson
 
@@ -109,6 +108,8 @@ class Experience:
         growth = self.growth.rate(now)
         lesson = self.lesson(estimate.kind) if self.history.known else None
         if policy.trust == "measured":
+            from lardon.governor.lesson import NOTHING_LEARNED
+
             lesson = lesson or NOTHING_LEARNED
         elif lesson is not None and not growth and _says_no_more(lesson, estimate):
             lesson = None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from lardon.governor.adapting import shape_of
 from lardon.governor.admission import evaluate
 from lardon.governor.decision import Decision, DecisionKind
 from lardon.governor.offers import NOTHING_KNOWN, Offer, device_offers, ram_offer
@@ -106,6 +105,8 @@ def explain(
         offers = device_offers(snapshot, policy, ledger, known, ram, devices)
     asked: Asked = estimate
     if known.adapts:
+        from lardon.governor.adapting import shape_of
+
         asked = shape_of(estimate, policy, known, ram, offers)
     host = [
         _memory_line("ram", *_ram_range(estimate, asked), ram),

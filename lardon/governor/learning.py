@@ -6,12 +6,12 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from lardon.governor.batch_watch import BatchWatch
 from lardon.governor.experience import Experience
 from lardon.governor.history import BatchRecord, checked_record, read_history, write_history
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
+    from lardon.governor.batch_watch import BatchWatch
     from lardon.governor.ledger import Ledger
     from lardon.governor.policy import Policy
     from lardon.governor.reader import Reader
@@ -40,6 +40,9 @@ class Learner:
         most a millisecond. On Linux the peak is exact: the kernel's high-water mark of
         this process (``VmHWM``) is reset here and read at the end.
         """
+        # Imported here: who measures no batch does not pay for it.
+        from lardon.governor.batch_watch import BatchWatch
+
         with self._lock:
             seen = self._generation
             alone = len(self._ledger) == 1 and self._ledger.bookings.get(reservation.id)

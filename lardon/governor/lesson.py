@@ -34,6 +34,11 @@ class Lesson:
     """Half of the smallest batch that ran out of memory a short time ago, at least 1."""
 
 
+NOTHING_LEARNED: Final = Lesson(
+    batches=0, ram=None, gpu=None, duration_us=None, largest=0, ceiling=None
+)
+
+
 def learn(window: Sequence[BatchRecord]) -> Lesson:
     """Return what *window*, oldest first, teaches."""
     well = [record for record in window if not record.failed]

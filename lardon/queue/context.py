@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import attrs
 
 from lardon.clock import checked_timeout
-from lardon.environment import environment_of
 from lardon.governor.checks import text
 from lardon.governor.decision import Contract, Decision, DecisionKind
-from lardon.queue import batches as _batches
-from lardon.queue.applied import applied
 from lardon.queue.outcome import cancellation, governor_failed, refusal
 from lardon.queue.states import TaskState
 
@@ -174,6 +171,8 @@ class TaskContext:
         ``LARDON_RAM_BYTES``, ``LARDON_GPU_BYTES``, ``LARDON_CPUS``: pass it as *env* of
         `subprocess.run`. A new copy at each call; any thread may ask.
         """
+        from lardon.environment import environment_of
+
         return environment_of(self.contract, os.environ)
 
     def applied(self) -> AbstractContextManager[None]:
@@ -186,6 +185,8 @@ class TaskContext:
         for the whole process: CUDA that this process itself first starts within sees those
         GPUs for good. `map_batches` and `map_items` do this by themselves.
         """
+        from lardon.queue.applied import applied
+
         return applied(self.contract)
 
     def batches(self, items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -201,7 +202,9 @@ class TaskContext:
             TaskRefused: inside the callback, when the governor refused the rest.
 
         """
-        return _batches.batches(self, items)
+        from lardon.queue.batches import batches
+
+        return batches(self, items)
 
     def map_batches(
         self, fn: Callable[[list[Item]], Outcome], items: Iterable[Item]
@@ -220,7 +223,9 @@ class TaskContext:
             TaskCancelled, TaskRefused: as `batches`.
 
         """
-        return _batches.map_batches(self, fn, items)
+        from lardon.queue.batches import map_batches
+
+        return map_batches(self, fn, items)
 
     def map_items(self, fn: Callable[[Item], Outcome], items: Iterable[Item]) -> list[Outcome]:
         """
@@ -239,7 +244,6 @@ class TaskContext:
             TaskCancelled, TaskRefused: as `batches`.
 
         """
-        # Imported here, as nothing else needs thread pools.
         from lardon.queue.items import map_items
 
         return map_items(self, fn, items)

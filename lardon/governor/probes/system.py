@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lardon.clock import MachineClock
-from lardon.environment import outer_environ
 from lardon.governor.probes.making import make_own_use
 from lardon.governor.snapshot import GpuSnapshot, OwnUse, PeakWatch, ResourceSnapshot
 
@@ -58,6 +57,7 @@ class SystemProbe:
     ) -> None:
         # Readers are imported when a probe is made: whoever imports lardon to submit tasks
         # to a governor that is there already does not pay for them.
+        from lardon.environment import outer_environ
         from lardon.governor.probes.files import Warnings
 
         self._root = os.fspath(root)
