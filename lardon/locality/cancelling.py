@@ -15,13 +15,17 @@ POLL_S: Final = 0.05
 class _Bell:
     """Stands among the waiters of an event; `set` releases each of them once."""
 
-    __slots__ = ("_ring",)
+    __slots__ = ("_ring", "_waiters")
 
-    def __init__(self, ring: Callable[[], object]) -> None:
+    def __init__(self, ring: Callable[[], object], waiters: deque[object]) -> None:
         self._ring = ring
+        self._waiters = waiters
 
     def release(self) -> None:
         """Do what the event's condition does to a waiter: let it go on."""
+        # Whoever is told is taken out afterwards. An event that is cleared again at once,
+        # before the call has looked, may be set a second time.
+        self._waiters.append(self)
         self._ring()
 
 
@@ -49,7 +53,7 @@ def on_set(event: threading.Event | None, ring: Callable[[], object]) -> Iterato
     if not (isinstance(condition, threading.Condition) and isinstance(waiters, deque)):
         yield False
         return
-    bell = cast(threading.Lock, _Bell(ring))
+    bell = cast(threading.Lock, _Bell(ring, waiters))
     with condition:
         waiters.append(bell)
     try:

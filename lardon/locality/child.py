@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import traceback
 from collections.abc import Callable
@@ -92,16 +93,20 @@ def serve(
 
 def _one_call(connection: Connection, worker: CurrentWorker, cancelled: Event) -> bool:
     """Answer one call; return False when told to stop. Keeps nothing of it alive."""
+    data = connection.recv_bytes()
     try:
-        call = connection.recv()
-    except (EOFError, OSError):
-        raise
+        call = pickle.loads(data)  # noqa: S301  our own parent wrote it
     except Exception as error:  # noqa: BLE001  what the parent pickled may raise anything here
         _reply(connection, Answer(None, error))
         return True
     if call is None:
         return False
-    _reply(connection, _answer(call, worker, cancelled))
+    process = os.getpid()
+    answer = _answer(call, worker, cancelled)
+    if os.getpid() != process:
+        # The callback forked, and this is the child: the pipe is the other's.
+        os._exit(0)
+    _reply(connection, answer)
     return True
 
 

@@ -105,10 +105,12 @@ class Executions:
                 # Who joins in from now on gets a run of its own.
                 execution.unwanted = task
             if not shared and execution.task is not None:
-                # Its worker ends it, and the handle with it.
+                # Its worker ends it, and the handle with it. The task first: a process that
+                # is about to be asked looks at it after it has forgotten the last cancel.
+                requested = execution.task.cancel()
                 if execution.slot is not None and execution.slot.child is not None:
                     execution.slot.child.cancel()
-                return execution.task.cancel()
+                return requested
             error = cancelled(task.key)
             if not shared:
                 self._scheduler.on_job_complete(None, task.key, error=error)

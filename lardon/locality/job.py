@@ -60,3 +60,11 @@ class Job:
     """Artifacts that the job reads, each once; a worker with any of them is preferred."""
     payload: Any = attrs.field(default=None, eq=False, repr=False)
     """Whatever the worker needs; the scheduler does not look at it."""
+
+
+def several(ids: Iterable[Artifact]) -> tuple[Artifact, ...]:
+    """Return *ids* as a tuple; one text would be taken apart into letters."""
+    if isinstance(ids, (str, bytes)):
+        message = f"ids must be a collection of artifacts, not the text {shown(ids)}"
+        raise TypeError(message)
+    return tuple(ids)

@@ -265,6 +265,11 @@ class Placement(Indexes):
         if self._leases is not None:
             self._leases.seen(state, now)
 
+    def heard(self, worker: WorkerId, now: float) -> None:
+        """Note a sign of life of *worker*, if it is registered."""
+        if self._leases is not None and worker in self._workers:
+            self._leases.seen(self._workers[worker], now)
+
     def polled(self, worker: WorkerState, now: float) -> None:
         """Note that a call of *worker* that slept is over; until now the worker was there."""
         worker.polling -= 1

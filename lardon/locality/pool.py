@@ -25,8 +25,9 @@ from lardon.governor.decision import DecisionKind
 from lardon.governor.default import default_governor
 from lardon.governor.estimate import ResourceEstimate
 from lardon.locality.executions import Executions
+from lardon.locality.job import several
 from lardon.locality.pool_views import PoolStatistics, WorkerView
-from lardon.locality.scheduler import LocalityScheduler, several
+from lardon.locality.scheduler import LocalityScheduler
 from lardon.locality.slot import Slot
 from lardon.locality.worker_spec import Workers, specs_of
 
@@ -309,7 +310,7 @@ class WorkerPool:
         """Whether the calling thread is a worker's: it runs a callback or a done-callback."""
         here = threading.current_thread()
         slots = self._slots.values()
-        return any(slot.thread is here or slot.queue._signal.on_worker() for slot in slots)
+        return any(slot.thread is here or slot.queue._signal.would_deadlock() for slot in slots)
 
     # Ending ----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -108,9 +109,13 @@ class ChildProcess:
 
     def _receive(self) -> Any:
         try:
-            return self._connection.recv()
+            data = self._connection.recv_bytes()
         except (EOFError, OSError):
             raise self.death() from None
+        try:
+            return pickle.loads(data)  # noqa: S301  our own child wrote it
+        except Exception as error:  # noqa: BLE001  other people's code makes the objects
+            return Answer(None, error)
 
     def death(self) -> ProcessDied:
         """Return the error that says how the process ended."""

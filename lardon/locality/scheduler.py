@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -13,7 +14,7 @@ from lardon.errors import SchedulerStopped
 from lardon.forks import forks
 from lardon.governor.checks import shown
 from lardon.locality.cancelling import on_set
-from lardon.locality.job import Job
+from lardon.locality.job import Job, several
 from lardon.locality.options import Cold, Options, Order
 from lardon.locality.picker import Picker
 from lardon.locality.placement import Placement
@@ -32,8 +33,7 @@ class LocalityScheduler:
 
     A job whose result some worker holds waits `cache_timeout_s` for those workers, then, like
     every other job, `deps_timeout_s` for the holders of its dependencies, and then for
-    anybody. The second wait starts when a call or a sleeping `pick_job` notices the end of
-    the first.
+    anybody. The second wait starts when a call, or a sleeping one, notices the end of the first.
 
     Every method may be called from any thread. Only `pick_job`, `PendingJob.wait` and
     `wait_parked` block. There is no thread of its own: delays that are over are noticed by
@@ -269,10 +269,18 @@ class LocalityScheduler:
         with self._open_lock():
             if handle._condition is None:
                 handle._condition = threading.Condition(self._lock)
-            self._clock.wait_for(
-                handle._condition, lambda: handle.finished or self._stopped, timeout
-            )
-            return handle.finished
+            now = self._clock.monotonic()
+            deadline = math.inf if timeout is None else now + timeout
+            while True:
+                # A wait notices a delay or a lease that is over, like every other call.
+                self._tell(self._placement.tick(now))
+                left = min(deadline, self._placement.next_deadline() or deadline) - now
+                over = self._clock.wait_for(
+                    handle._condition, lambda: handle.finished or self._stopped, max(0.0, left)
+                )
+                now = self._clock.monotonic()
+                if over or now >= deadline:
+                    return handle.finished
 
     # Workers and artifacts -------------------------------------------------------
 
@@ -280,8 +288,7 @@ class LocalityScheduler:
         """Make *worker* known; a second time is a sign of life and nothing else."""
         with self._open_lock():
             now = self._clock.monotonic()
-            news = self._placement.tick(now)
-            self._tell(news + self._placement.register(worker, now))
+            self._tell(self._placement.tick(now) + self._placement.register(worker, now))
 
     def remove_worker(self, worker: WorkerId) -> None:
         """
@@ -295,8 +302,8 @@ class LocalityScheduler:
 
         """
         with self._open_lock():
-            news = self._placement.tick(self._clock.monotonic())
-            self._tell(news + self._placement.remove(worker))
+            now = self._clock.monotonic()
+            self._tell(self._placement.tick(now) + self._placement.remove(worker))
             self._wakeups.wake_worker(worker)
 
     def renew(self, worker: WorkerId) -> None:
@@ -311,16 +318,19 @@ class LocalityScheduler:
         """Note that *worker* holds these artifacts; no job is finished by that."""
         artifacts = several(ids)
         with self._open_lock():
-            news = self._placement.tick(self._clock.monotonic())
-            self._tell(news + self._placement.learn(worker, artifacts))
+            self._tell(self._heard(worker) + self._placement.learn(worker, artifacts))
 
     def remove_artifacts(self, worker: WorkerId, ids: Iterable[Artifact]) -> None:
         """Note that *worker* has dropped these artifacts; others than it had do no harm."""
         artifacts = several(ids)
         with self._open_lock():
-            news = self._placement.tick(self._clock.monotonic())
+            news = self._heard(worker)
             self._placement.forget(worker, artifacts)
             self._tell(news)
+
+    def _heard(self, worker: WorkerId) -> list[PendingJob]:
+        self._placement.heard(worker, now := self._clock.monotonic())
+        return self._placement.tick(now)
 
     def locate_artifact(self, artifact: Artifact) -> WorkerId | None:
         """Return a registered worker that holds *artifact*, or None."""
@@ -388,11 +398,3 @@ class LocalityScheduler:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def several(ids: Iterable[Artifact]) -> tuple[Artifact, ...]:
-    """Return *ids* as a tuple; one text would be taken apart into letters."""
-    if isinstance(ids, (str, bytes)):
-        message = f"ids must be a collection of artifacts, not the text {shown(ids)}"
-        raise TypeError(message)
-    return tuple(ids)
