@@ -17,6 +17,7 @@ from lardon.queue.outcome import cancellation, governor_failed, refusal
 from lardon.queue.states import TaskState
 
 if TYPE_CHECKING:
+    from lardon.governor.batch_watch import BatchWatch
     from lardon.governor.reason import Reason
     from lardon.governor.reservation import Reservation
     from lardon.queue.lifecycle import Lifecycle
@@ -48,7 +49,9 @@ class TaskContext:
     ended, they raise RuntimeError. The rest may be used from any thread.
     """
 
-    __slots__ = ("_life", "_old", "_over", "_reservation", "_stopped", "_task", "_why")
+    __slots__ = (
+        "_life", "_measured", "_old", "_over", "_reservation", "_stopped", "_task", "_why",
+    )  # fmt: skip
 
     def __init__(self, life: Lifecycle, task: Task, reservation: Reservation) -> None:
         self._life = life
@@ -60,6 +63,7 @@ class TaskContext:
         self._old: Reservation | None = None
         self._stopped = False
         self._over = False
+        self._measured: BatchWatch | None = None  # see `lardon.queue.meter`
         # What the reason of a cancelled task starts with.
         self._why = "cancelled on request"
 
@@ -166,10 +170,9 @@ class TaskContext:
         """
         The environment of a child process: this process's own, with the contract in it.
 
-        ``OMP_NUM_THREADS`` and its like, ``CUDA_VISIBLE_DEVICES`` (empty without a GPU in
-        the contract) and the contract's figures as ``LARDON_BATCH_SIZE``,
-        ``LARDON_RAM_BYTES``, ``LARDON_GPU_BYTES``, ``LARDON_CPUS``: pass it as *env* of
-        `subprocess.run`. A new copy at each call; any thread may ask.
+        ``OMP_NUM_THREADS`` and its like, ``CUDA_VISIBLE_DEVICES`` (empty without a GPU) and the
+        figures as ``LARDON_BATCH_SIZE``, ``_RAM_BYTES``, ``_GPU_BYTES``, ``_CPUS``: the *env*
+        of `subprocess.run`. A new copy each time; any thread may ask.
         """
         from lardon.environment import environment_of
 
@@ -180,10 +183,9 @@ class TaskContext:
         Make this process keep to the contract within a ``with`` block, and undo it after.
 
         Thread pools of BLAS and OpenMP libraries are limited to ``contract.cpus``, if
-        threadpoolctl is installed (extra ``threads``); children that are started within
-        see the contract's GPUs alone (``CUDA_VISIBLE_DEVICES``, if it has any). Both hold
-        for the whole process: CUDA that this process itself first starts within sees those
-        GPUs for good. `map_batches` and `map_items` do this by themselves.
+        threadpoolctl is installed (extra ``threads``); children started within see its GPUs
+        alone (``CUDA_VISIBLE_DEVICES``, if it has any). Both hold for the whole process: CUDA
+        that it first starts within sees those for good. `map_batches` and `map_items` do it.
         """
         from lardon.queue.applied import applied
 
@@ -233,9 +235,9 @@ class TaskContext:
 
         At most ``contract.cpus`` calls run at a time, and at most ``contract.batch_size``
         items are in flight. There is a break, as in `map_batches`, between rounds of at
-        least half a second: nothing is in flight then. *items* is read by the callback's
-        own thread, and never further ahead than what is in flight. An item that runs out
-        of memory is tried again with half as many at a time.
+        least a second: nothing is in flight then. *items* is read by the callback's own
+        thread; unless it is a sequence, never further ahead than what is in flight. An item
+        that runs out of memory is tried again with half as many at a time.
 
         The first error by order of the items is raised once those in flight have ended.
 

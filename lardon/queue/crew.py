@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -45,11 +45,13 @@ class Crew(Generic[Item, Outcome]):
 
     Args:
         quota: The dispatcher is woken once so many flights have landed, or all.
+        helpers: Where the threads write their identifiers while they are at work.
 
     """
 
-    def __init__(self, quota: int) -> None:
+    def __init__(self, quota: int, helpers: set[int] | None = None) -> None:
         self._quota = quota
+        self._helpers = helpers if helpers is not None else set()
         self._todo: deque[Flight[Item, Outcome]] = deque()
         self._landed: deque[Flight[Item, Outcome]] = deque()
         # Guards what follows, and nothing while a flight runs.
@@ -67,14 +69,13 @@ class Crew(Generic[Item, Outcome]):
 
     # For the dispatcher ----------------------------------------------------------
 
-    def start(self, flights: Iterable[Flight[Item, Outcome]]) -> None:
+    def start(self, flight: Flight[Item, Outcome]) -> None:
         """Give the crew something to do; never blocks."""
-        before = len(self._todo)
-        self._todo.extend(flights)
-        if len(self._todo) > before:
+        self._todo.append(flight)
+        # Read without the lock: a thread that goes idle right now looks once more with it.
+        if self._idle:
             with self._lock:
-                if self._idle:
-                    self._work.notify_all()
+                self._work.notify()
 
     def wait(self, flying: int) -> list[Flight[Item, Outcome]]:
         """
@@ -114,6 +115,14 @@ class Crew(Generic[Item, Outcome]):
 
     def work(self) -> None:
         """Run flights until the crew is dismissed; never raises."""
+        here = threading.get_ident()
+        self._helpers.add(here)
+        try:
+            self._work_on()
+        finally:
+            self._helpers.discard(here)
+
+    def _work_on(self) -> None:
         while True:
             try:
                 flight = self._todo.popleft()

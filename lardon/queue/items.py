@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -25,8 +25,11 @@ Outcome = TypeVar("Outcome")
 THREAD_NAME: Final = "lardon-item"
 # A round lasts at least this long, however small the contract's batch: between two rounds
 # the threads stand still until the slowest is done, which must stay a small part of it. It
-# is also the default of `Policy.recheck_s`: how old an answer may grow.
-ROUND_S: Final = 0.5
+# is the default of `Policy.snapshot_max_age_s`, too: how old a reading may grow.
+ROUND_S: Final = 1.0
+# So many items for each thread wait for it, where they are all there already (a sequence):
+# the one thread that hands them out may have to wait for a CPU that the others use.
+_AHEAD: Final = 8
 
 
 def map_items(
@@ -35,7 +38,8 @@ def map_items(
     """Call *fn* with each item; see `TaskContext.map_items`."""
     context._go_on()
     count = Count(context, items)
-    work = _Items(context, fn, Feed(enumerate(items)), count)
+    ahead = _AHEAD if isinstance(items, Sequence) else 1
+    work = _Items(context, fn, Feed(enumerate(items)), count, ahead)
     try:
         while True:
             watch = meter.begin(context)
@@ -60,8 +64,10 @@ class _Items(Generic[Item, Outcome]):
         fn: Callable[[Item], Outcome],
         feed: Feed[tuple[int, Item]],
         count: Count,
+        ahead: int,
     ) -> None:
         self._context = context
+        self._ahead = ahead
         self._fn = fn
         self.feed = feed
         self._count = count
@@ -79,7 +85,8 @@ class _Items(Generic[Item, Outcome]):
         self._limit: int | None = None
         self._again = 0
         self._pool: ThreadPoolExecutor | None = None
-        self._size = 0
+        self._made_for = (0, 0)
+        self._size_before = 0
 
     def round(self) -> None:
         """Work until the time of a round is over; nothing is in flight then."""
@@ -87,8 +94,10 @@ class _Items(Generic[Item, Outcome]):
         size = min(contract.cpus, contract.batch_size, self._limit or contract.batch_size)
         self.at_once, self.taken = 1, 0
         self.short, self._shortage = [], None
-        # A contract for fewer items than there are CPUs is asked to grow soon.
-        seconds = ROUND_S if size >= contract.cpus else 0.0
+        # A contract for fewer items than there are CPUs is asked to grow soon, as long as it does.
+        grows = self._size_before < size < contract.cpus
+        seconds = 0.0 if grows else ROUND_S
+        self._size_before = size
         self._ends = self._context._task._signal.clock.monotonic() + seconds
         # Libraries share one limit for all threads, or have one for each: both are set.
         with gpus_for_children(contract), threads(max(1, contract.cpus // size)):
@@ -125,8 +134,12 @@ class _Items(Generic[Item, Outcome]):
         window = self._context.contract.batch_size
         if self._limit is not None:
             window = size
+        elif self._ahead > 1:
+            # What waits for a thread takes no memory that it did not take before.
+            window = max(window, size * self._ahead)
         pool = self._threads(size)
-        crew: Crew[Item, Outcome] = Crew(max(1, window // 4))
+        helpers = self._context._task._signal.helpers
+        crew: Crew[Item, Outcome] = Crew(max(1, window // 4), helpers)
         at_work: list[Future[None]] = []
         flying = 0
         try:
@@ -134,12 +147,11 @@ class _Items(Generic[Item, Outcome]):
                 # One after the other: what was started is ended, should the next fail.
                 at_work += [pool.submit(contextvars.copy_context().run, crew.work)]
             while True:
-                batch = []
                 while flying < window and self._more():
-                    batch.append(self._take())
+                    # One by one: the next may be long in coming.
+                    crew.start(self._take())
                     flying += 1
                 self.at_once = max(self.at_once, min(flying, size))
-                crew.start(batch)
                 if not flying:
                     break
                 landed = crew.wait(flying)
@@ -201,11 +213,13 @@ class _Items(Generic[Item, Outcome]):
 
     def _threads(self, size: int) -> ThreadPoolExecutor:
         """Return a pool of *size* threads; the last one where it has that size."""
-        if self._pool is None or self._size != size:
+        # Where libraries share one limit these find it in force already, and leave it alone.
+        each = max(1, self._context.contract.cpus // size)
+        if self._pool is None or self._made_for != (size, each):
             self.close()
-            self._size = size
+            self._made_for = (size, each)
             self._pool = ThreadPoolExecutor(
-                size, thread_name_prefix=THREAD_NAME, initializer=keep_to, initargs=(1,)
+                size, thread_name_prefix=THREAD_NAME, initializer=keep_to, initargs=(each,)
             )
         return self._pool
 

@@ -22,6 +22,8 @@ _TORCH_HOST: Final = "DefaultCPUAllocator: "
 _SHORT: Final = ("can't allocate memory", "not enough memory")
 # So do JAX and others on XLA, in the words of its status code.
 _XLA: Final = "RESOURCE_EXHAUSTED"
+# torch before 1.13, and libraries that pass on the text of the driver.
+_CUDA: Final = ("CUDA out of memory", "CUDA error: out of memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -33,11 +35,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     names = [kind.__name__ for kind in type(error).__mro__]
     if _NAME in names:
         return True
-    if not isinstance(error, RuntimeError):
-        return False
-    text = described(error)
+    return isinstance(error, RuntimeError) and _says_so(described(error), names)
+
+
+def _says_so(text: str, names: list[str]) -> bool:
+    """Return whether a RuntimeError of such a type says in words that memory ran out."""
     if "XlaRuntimeError" in names or "JaxRuntimeError" in names:
         return _XLA in text
+    if any(words in text for words in _CUDA):
+        return True
     return _TORCH_HOST in text and any(words in text for words in _SHORT)
 
 

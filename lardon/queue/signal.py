@@ -27,7 +27,7 @@ class Signal:
 
     __slots__ = (
         "_awake", "_born", "_deadline", "changed", "changes", "clock", "control", "error",
-        "lock", "orphans", "owner_pid", "settled", "watchers", "worker",
+        "helpers", "lock", "orphans", "owner_pid", "settled", "watchers", "worker",
     )  # fmt: skip
 
     def __init__(self, clock: Clock) -> None:
@@ -52,6 +52,8 @@ class Signal:
         self.watchers = 0
         """How many threads wait for `settle`."""
         self.worker: int | None = None
+        # The threads on which the callback's items run; see `lardon.queue.crew`.
+        self.helpers: set[int] = set()
         """Identifier of the worker's thread, while it runs."""
         self.orphans: Lifecycle | None = None
         """The tasks of a dropped queue, which the worker cancels before it ends."""
@@ -89,6 +91,11 @@ class Signal:
     def on_worker(self) -> bool:
         """Whether the calling thread is the worker, inside a callback or a listener."""
         return threading.get_ident() == self.worker
+
+    def would_deadlock(self) -> bool:
+        """Whether the calling thread works for the callback that runs: it must not wait for it."""
+        here = threading.get_ident()
+        return here == self.worker or here in self.helpers
 
     def check_worker(self) -> None:
         """Raise `WorkerDied`, with the error that killed it as the cause, if it did."""

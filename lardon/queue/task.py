@@ -209,7 +209,7 @@ class Task:
         with signal.open_lock():
             if self._state.terminal:
                 return True
-            if seconds != 0 and signal.on_worker():
+            if seconds != 0 and signal.would_deadlock():
                 raise own_queue(self.id)
             return self._wait(signal, seconds)
 

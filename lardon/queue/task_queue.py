@@ -145,7 +145,7 @@ class TaskQueue:
         signal, life = self._signal, self._life
         if life.waiting < capacity:
             return
-        if signal.on_worker():
+        if signal.would_deadlock():
             message = f"a callback cannot wait for room in its own queue ({capacity} are waiting)"
             raise WouldDeadlock(message)
         signal.watch(
@@ -254,7 +254,7 @@ class TaskQueue:
         with signal.open_lock():
             if predicate():
                 return True
-            if signal.on_worker() and seconds != 0:
+            if signal.would_deadlock() and seconds != 0:
                 message = f"a callback cannot wait for its own queue {self.name!r}"
                 raise WouldDeadlock(message)
             signal.watch(lambda: predicate() or signal.error is not None, seconds, signal.clock)
@@ -312,7 +312,7 @@ class TaskQueue:
                 self._life.context._task._cancelling = True
             signal.steer()
             signal.settle()
-        if interrupted or signal.on_worker():
+        if interrupted or signal.would_deadlock():
             return False
         self._life.cancel_waiting()
         return True
@@ -328,7 +328,7 @@ class TaskQueue:
     ) -> None:
         still_paused: list[str] = []
         try:
-            if error is None and not self._life.closing and not self._signal.on_worker():
+            if error is None and not self._life.closing and not self._signal.would_deadlock():
                 still_paused = self._run_down()
         finally:
             # Also when Ctrl-C or a dead worker ends the waiting.

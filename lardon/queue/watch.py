@@ -77,7 +77,7 @@ class TaskFuture(Future[Any]):
 
     def _refuse_to_block(self) -> None:
         task = self._task
-        if task is not None and not self.done() and task._signal.on_worker():
+        if task is not None and not self.done() and task._signal.would_deadlock():
             raise own_queue(task.id)
 
     def finish(self, task: Task) -> None:

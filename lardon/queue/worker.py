@@ -205,6 +205,10 @@ def _end(
 ) -> None:
     """Release what the task still holds, then publish how it ended."""
     context._over = True
+    if context._measured is not None:
+        from lardon.queue.meter import abandon
+
+        abandon(context)
     context._give_back()
     with life.signal.lock:
         if task._refused:
