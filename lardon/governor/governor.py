@@ -75,6 +75,7 @@ class Governor(Learner):
         # How many threads are in `wait_for_change`.
         self._waiting = 0
         self._experience = Experience()
+        self._untidy = False
         self._next_id = 1
         self._released = 0
         self._released_again = 0
@@ -192,6 +193,11 @@ class Governor(Learner):
             or self._ledger.bookings
             or self._policy.trust != "declared"
         ):
+            if self._untidy and (replaces is None or self._ledger.bookings or not replaces._alone):
+                # What was freed and kept by the allocator would be the baseline of what comes
+                # now, whose own peaks would look smaller by that.
+                self._untidy = False
+                self._reader.tidy()
             own = self._reader.own_use()
         snapshot = self._reader.snapshot()
         if isinstance(snapshot, Decision):

@@ -44,9 +44,9 @@ def observed(before: Growth, taken_at: float, foreign_bytes: int) -> Growth:
     """
     Return the growth after one more reading; a pure function.
 
-    The rate is the steepest from any reading of the last second to this one, less the
-    noise: the moment at which a neighbour began is not known. It is never negative, and a
-    former rate fades instead of vanishing.
+    The rate is the steepest from any reading of the last second, or from the last reading
+    of all, to this one, less the noise: the moment at which a neighbour began is not known.
+    It is never negative, and a former rate fades instead of vanishing.
 
     Args:
         before: What was known.
@@ -60,7 +60,8 @@ def observed(before: Growth, taken_at: float, foreign_bytes: int) -> Growth:
     steepest = 0.0
     for at, used in kept:
         span = taken_at - at
-        if MIN_SPAN_S <= span <= MAX_SPAN_S:
+        # A queue whose batches are long asks seldom: then the last reading has to do.
+        if span >= MIN_SPAN_S and (span <= MAX_SPAN_S or at == kept[-1][0]):
             steepest = max(steepest, (foreign_bytes - used - NOISE_BYTES) / span)
     # The last reading stands in for all that followed within the least span.
     if len(kept) > 1 and kept[-1][0] - kept[-2][0] < MIN_SPAN_S:

@@ -113,7 +113,11 @@ def read_history(path: str | os.PathLike[str]) -> History:
     from pathlib import Path
 
     with Path(path).open(encoding="utf-8") as file:
-        data = json.load(file)
+        try:
+            data = json.load(file)
+        except RecursionError:
+            message = f"{os.fspath(path)} is nested too deeply for a lardon history"
+            raise ValueError(message) from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         message = f"{os.fspath(path)} is not a lardon history of format {_FORMAT}"
         raise ValueError(message)

@@ -12,8 +12,9 @@ from lardon.governor.envelope import Envelope, Point, fit
 if TYPE_CHECKING:
     from lardon.governor.history import BatchRecord
 
-# A size that ran out of memory is not tried again before this many batches of the kind
-# went well: a machine that is short for good then loses at most one batch in 17.
+# After a batch ran out of memory the next have at most half its items, and twice as many each
+# time that so many batches went well: a machine that is short for good then loses one batch
+# in 17.
 RETRY_AFTER: Final = 16
 MICROSECONDS: Final = 1_000_000
 
@@ -31,7 +32,7 @@ class Lesson:
     largest: int
     """The largest batch that went well and whose RAM peak is known; 0 for none."""
     ceiling: int | None
-    """Half of the smallest batch that ran out of memory a short time ago, at least 1."""
+    """Half of a batch that ran out of memory, twice as much after each `RETRY_AFTER` successes."""
 
 
 NOTHING_LEARNED: Final = Lesson(
@@ -74,14 +75,14 @@ def _gpu_peaks(records: Iterable[BatchRecord]) -> list[Point]:
 
 
 def _ceiling(window: Sequence[BatchRecord]) -> int | None:
-    """Return half of the smallest failure that fewer than `RETRY_AFTER` successes followed."""
-    smallest: int | None = None
+    """Return half of the smallest failure, doubled for every `RETRY_AFTER` successes since."""
+    ceiling: int | None = None
     successes = 0
     for record in reversed(window):
         if not record.failed:
             successes += 1
-            if successes >= RETRY_AFTER:
-                break
-        elif smallest is None or record.items < smallest:
-            smallest = record.items
-    return None if smallest is None else max(1, smallest // 2)
+            continue
+        allowed = max(1, record.items // 2) << (successes // RETRY_AFTER)
+        if ceiling is None or allowed < ceiling:
+            ceiling = allowed
+    return ceiling

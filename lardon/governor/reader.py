@@ -56,6 +56,15 @@ class Reader:
             self._complain("own use", error)
             return None
 
+    def tidy(self) -> None:
+        """Have freed memory given back, where the probe can, so that it is not read as used."""
+        tidy = getattr(self.probe, "tidy", None)
+        if tidy is not None:
+            try:
+                tidy()
+            except Exception as error:  # noqa: BLE001  as above
+                self._complain("tidying", error)
+
     def watch_peak(self) -> PeakWatch | None:
         """Begin to watch the peak of this process; None when that cannot be measured."""
         if self._watch is None:

@@ -71,7 +71,7 @@ class ReasonCode(enum.StrEnum):
 _SLOT_CODES: Final = frozenset(
     {ReasonCode.GPUS_BUSY, ReasonCode.CPUS_BUSY, ReasonCode.IO_SLOTS_BUSY}
 )
-_FADING_CODES: Final = frozenset({ReasonCode.ZONE, ReasonCode.FORECAST})
+_FADING_CODES: Final = frozenset({ReasonCode.ZONE, ReasonCode.FORECAST, ReasonCode.LEARNED})
 
 
 class Facts(dict[str, Fact]):

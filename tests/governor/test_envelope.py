@@ -158,7 +158,7 @@ def test_few_batches_lie_above_and_no_floor(points: list[Point], floors: list[Po
     assert envelope is not None
 
     def covered(point: Point) -> bool:
-        # The margin is on top: a twentieth more than the line, which is above the point.
+        # The margin is on top: a tenth more than the line, which is above the point.
         return envelope.need(point[0]) * MARGIN_ONE_IN >= point[1] * (MARGIN_ONE_IN + 1)
 
     above = sum(not covered(point) for point in points)
@@ -169,7 +169,7 @@ def test_few_batches_lie_above_and_no_floor(points: list[Point], floors: list[Po
 def test_one_freak_in_twenty_does_not_decide() -> None:
     usual = [(size, 100 + 10 * size) for size in range(1, 20)]
 
-    assert fit([*usual, (3, 5000)]) == Envelope(105, 11, 19)
+    assert fit([*usual, (3, 5000)]) == Envelope(110, 11, 19)
     # Nineteen are too few to leave one out.
     freak = fit([*usual[:-1], (3, 5000)])
     assert freak is not None
@@ -186,7 +186,7 @@ def test_what_is_left_out_lies_highest_in_proportion_to_the_trend() -> None:
 
 
 def test_batches_of_one_size_leave_the_highest_out() -> None:
-    assert fit([(4, 400)] * 39 + [(4, 900), (4, 800)]) == Envelope(0, 105, 4)
+    assert fit([(4, 400)] * 39 + [(4, 900), (4, 800)]) == Envelope(0, 110, 4)
 
 
 @given(POINTS)
@@ -212,7 +212,7 @@ def test_without_any_batch_there_is_no_envelope() -> None:
 
 
 def test_failures_alone_are_an_envelope_too() -> None:
-    assert fit([], [(4, 40), (2, 30)]) == Envelope(21, 6, 4)
+    assert fit([], [(4, 40), (2, 30)]) == Envelope(22, 6, 4)
 
 
 def test_a_failure_beyond_the_sizes_seen_counts_as_seen() -> None:
@@ -220,7 +220,7 @@ def test_a_failure_beyond_the_sizes_seen_counts_as_seen() -> None:
 
     assert envelope is not None
     assert envelope.largest == 8
-    assert envelope.need(8) >= 105
+    assert envelope.need(8) >= 110
 
 
 @given(one=st.lists(POINT, min_size=1, max_size=3), other=st.lists(POINT, min_size=1, max_size=3))
@@ -252,4 +252,4 @@ def test_how_often_the_next_batch_is_above() -> None:
 
     # Three standard errors of so many draws.
     assert above_line / windows == pytest.approx(0.104, abs=0.020)
-    assert above_margin / windows == pytest.approx(0.020, abs=0.010)
+    assert above_margin / windows == pytest.approx(0.018, abs=0.009)

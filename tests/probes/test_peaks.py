@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -155,10 +156,12 @@ def test_a_platform_without_an_account_of_children_has_none(
     assert afresh._account() is None
 
 
-@pytest.mark.parametrize("found", [[], ["a child"]])
-def test_without_waitid_psutil_is_asked(monkeypatch: pytest.MonkeyPatch, found: list[str]) -> None:
+@pytest.mark.parametrize("found", [[], [types.SimpleNamespace(pid=-1)]])
+def test_without_waitid_psutil_is_asked(
+    monkeypatch: pytest.MonkeyPatch, found: list[types.SimpleNamespace]
+) -> None:
     class Process:
-        def children(self) -> list[str]:
+        def children(self) -> list[types.SimpleNamespace]:
             return found
 
     monkeypatch.setattr(children, "_waitid", None)
@@ -402,3 +405,40 @@ def test_elsewhere_resident_memory_is_sampled() -> None:
 )
 def test_own_memory_in_any_layout(raw: bytes, own: int | None) -> None:
     assert own_ram_bytes(raw) == own
+
+
+def test_the_resource_tracker_of_multiprocessing_is_no_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tracker = types.ModuleType("multiprocessing.resource_tracker")
+    tracker._resource_tracker = types.SimpleNamespace(_pid=7)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, tracker.__name__, tracker)
+    monkeypatch.setattr(children, "_waitid", lambda *_: None)
+    found = [types.SimpleNamespace(pid=7)]
+    monkeypatch.setattr(psutil.Process, "children", lambda _self: found)
+    assert not has_children()
+
+    found.append(types.SimpleNamespace(pid=8))
+
+    assert has_children()
+
+
+def test_freed_memory_goes_back_to_the_system(real: SystemProbe) -> None:
+    kept = [bytes(100_000) for _ in range(600)]
+    last = bytes(100_000)
+    before = real.own_use()
+    kept.clear()
+    real.tidy()
+    after = real.own_use()
+
+    assert before is not None
+    assert after is not None
+    assert before.ram_bytes - after.ram_bytes > 40 * MiB
+    assert len(last) == 100_000
+
+
+def test_a_c_library_without_trimming_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks._malloc_trim.cache_clear()
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: object())
+    peaks.trim()
+    peaks._malloc_trim.cache_clear()

@@ -119,7 +119,7 @@ def test_h40_and_h45_what_others_hold_of_a_card_is_free_for_no_history() -> None
     decision = host.ask(ResourceEstimate(gpu_bytes=20 * GiB))
 
     assert decision.kind is DecisionKind.WAIT
-    assert "needs 10.5 GiB" in decision.reason.text
+    assert "needs 11 GiB" in decision.reason.text
     assert "in use by others 79.7 GiB" in decision.reason.text
     assert "declared 20 GiB" in decision.reason.text
 
@@ -208,7 +208,7 @@ def test_h53_the_reduced_batch_is_what_is_reserved() -> None:
     contract = held.contract
     assert contract.batch_size == 7
     assert host.governor.statistics().reserved_ram_bytes == contract.ram_bytes
-    assert contract.ram_bytes == 7 * (8 * GiB // 4 + 8 * GiB // 80 + 1)
+    assert contract.ram_bytes == 7 * (8 * GiB // 4 + 8 * GiB // 40 + 1)
     with TaskQueue(host.governor) as queue:
         held.release()
         task = queue.submit(lambda context: context.contract, estimate=ITEMS)
@@ -304,7 +304,7 @@ def test_h85_a_kind_per_task_leaves_bounded_tables(monkeypatch: pytest.MonkeyPat
     for number in range(500):
         kind = f"kind {number}"
         host.governor.record_batch(kind, 1, 1.0, 5 * GiB)
-        assert batch(host.ask(ITEMS.evolve(kind=kind))) == 3
+        assert batch(host.ask(ITEMS.evolve(kind=kind))) == 2
 
     learned = host.governor._experience
     tables: list[int] = [learned.history.known, len(learned._lessons), len(learned._granted)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,17 +36,29 @@ class Children:
 
 
 def has_children() -> bool:
-    """Return whether this process has a child, running or not yet waited for."""
-    if _waitid is None:
-        # macOS before Python 3.13, and Windows.
-        import psutil
+    """
+    Return whether this process has a child, running or not yet waited for.
 
-        return bool(psutil.Process().children())
-    try:
-        _waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    The resource tracker of `multiprocessing` is none: it stays as long as the program, and
+    does no work of a batch.
+    """
+    if _waitid is not None:
+        try:
+            _waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        if _tracker() is None:
+            return True
+    # Also on macOS before Python 3.13, and on Windows.
+    import psutil
+
+    return any(child.pid != _tracker() for child in psutil.Process().children())
+
+
+def _tracker() -> int | None:
+    """Return the process number of the resource tracker, if it was started."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    return getattr(getattr(module, "_resource_tracker", None), "_pid", None)
 
 
 def _account() -> object:

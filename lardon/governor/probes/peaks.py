@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -132,3 +133,21 @@ def reset_mark(root: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def trim() -> None:
+    """Give freed memory back to the system, where the C library can (glibc's malloc_trim)."""
+    release = _malloc_trim()
+    if release is not None:
+        release(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    import ctypes
+
+    try:
+        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # musl, macOS; Windows
+        return None
+    return found

@@ -97,6 +97,12 @@ class SystemProbe:
         """
         return self._host.watch_ram(self._gpus.own_bytes)
 
+    def tidy(self) -> None:
+        """Give what this process has freed back to the system, where the C library can."""
+        from lardon.governor.probes.peaks import trim
+
+        trim()
+
     @property
     def gpu_error(self) -> str:
         """Why there is no GPU, in NVML's words; empty when there may be one."""
