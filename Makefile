@@ -3,11 +3,13 @@
 #
 #   PYTHON=python3.12   the Python that the virtual environment is made with
 #   VENV=.venv          where that environment lies; it is made and filled on demand
+#   TESTS=…             arguments for pytest, such as TESTS="-m 'not slow'"
 #   ARGS=…              more arguments for `make run`, such as ARGS="~/photos --sift"
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+TESTS ?=
 PY := $(VENV)/bin/python
 
 # An environment is taken as it is only when it was made for this folder and this Python
@@ -38,7 +40,7 @@ types: $(VENV)/.has-dev
 	$(PY) -m mypy
 
 unit: $(VENV)/.has-dev
-	$(PY) -m pytest
+	$(PY) -m pytest $(TESTS)
 
 coverage: $(VENV)/.has-dev  ## the tests with branch coverage; governor, queue and locality must have 100 %
 	$(PY) -m coverage erase

@@ -273,10 +273,9 @@ class TaskQueue:
         seconds = checked_timeout(timeout)
         signal = self._signal
         signal.open_lock()
-        signal.watch(lambda: signal.asleep() or signal.error is not None, seconds, MachineClock())
+        slept = signal.watch(lambda: signal.asleep() or bool(signal.error), seconds, MachineClock())
         signal.check_worker()
-        with signal.lock:
-            return signal.asleep()
+        return slept  # not looked at again: somebody may have woken it since
 
     def close(self, timeout: float | None = None) -> bool:
         """
