@@ -16,7 +16,7 @@ import attrs
 
 from benchmarks.child import ROOT, environment
 from benchmarks.regret_workloads import LIMIT_BYTES, Workload
-from tests.real.cgroups import Group, NoGroupError, find_place
+from tests.real.cgroups import Group, NoGroupError, Place, find_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +51,13 @@ class Limit:
     """A fresh cgroup for each run where one can be made, else RLIMIT_AS for each process."""
 
     def __init__(self) -> None:
+        self._place: Place | None = None
         try:
             self._place = find_place("memory")
             Group(self._place).remove()
             self.kind = f"memory cgroup v{self._place.version}"
         except NoGroupError as error:
-            self._place = None  # type: ignore[assignment]
+            self._place = None
             self.kind = f"RLIMIT_AS ({error})"
 
     @contextlib.contextmanager

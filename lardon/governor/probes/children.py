@@ -13,7 +13,7 @@ try:
     from resource import RUSAGE_CHILDREN as _CHILDREN
     from resource import getrusage
 except ImportError:  # Windows keeps no account of children
-    getrusage = None  # type: ignore[assignment]
+    getrusage = None  # type: ignore[assignment]  # stands for "not here"
 
 _waitid: Callable[..., Any] | None = getattr(os, "waitid", None)
 

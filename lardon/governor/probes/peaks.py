@@ -123,7 +123,7 @@ def reset_mark(root: str) -> bool:
     proc_pid_clear_refs(5). It also resets what `resource.getrusage` calls ``ru_maxrss``.
     """
     try:
-        fd = os.open(os.path.join(root, "proc/self/clear_refs"), os.O_WRONLY)  # noqa: PTH118
+        fd = os.open(os.path.join(root, "proc/self/clear_refs"), os.O_WRONLY)  # noqa: PTH118  names
     except OSError:
         return False
     try:
