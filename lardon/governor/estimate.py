@@ -9,7 +9,6 @@ import attrs
 from lardon.errors import InvalidEstimate
 from lardon.governor.checks import refuse, shown, whole_number
 from lardon.governor.decision import Decision
-from lardon.governor.offers import largest_batch
 
 if TYPE_CHECKING:
     from lardon.governor.offers import Offer
@@ -168,3 +167,16 @@ class ResourceEstimate:
     def evolve(self, **changes: Any) -> ResourceEstimate:
         """Return a copy with *changes*, checked like any other estimate."""
         return attrs.evolve(self, **changes)
+
+
+def largest_batch(fixed: int, per_item: int, offer: int, minimum: int, maximum: int) -> int:
+    """
+    Return the largest batch whose need is within *offer*, or 0 when *minimum* is not.
+
+    Exact integer arithmetic in one step, whatever the size of the numbers.
+    """
+    if fixed + per_item * maximum <= offer:
+        return maximum
+    if per_item == 0 or fixed + per_item * minimum > offer:
+        return 0
+    return (offer - fixed) // per_item

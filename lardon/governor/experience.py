@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from lardon.governor.growth import NO_GROWTH, observed
 from lardon.governor.history import MAX_KINDS, History
-from lardon.governor.offers import NOTHING_KNOWN
 from lardon.governor.zones import CALM, Zone, step
 
 if TYPE_CHECKING:
+    from lardon.governor.batch_record import BatchRecord
     from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.growth import Growth
-    from lardon.governor.history import BatchRecord
     from lardon.governor.lesson import Lesson
     from lardon.governor.offers import Outlook
     from lardon.governor.policy import Policy
@@ -116,8 +113,9 @@ class Experience:
         pressure = self.pressure
         if lesson is None and pressure.zone is Zone.GREEN and pressure.doublings is None:
             return base
-        return attrs.evolve(
-            base or NOTHING_KNOWN,
+        from lardon.governor.offers import NOTHING_KNOWN
+
+        return (base or NOTHING_KNOWN)._replace(
             lesson=lesson,
             ram_ever_bytes=self._ever_offered(),
             pressure=pressure,

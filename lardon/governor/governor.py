@@ -20,16 +20,15 @@ from lardon.governor.experience import Experience
 from lardon.governor.learning import Learner
 from lardon.governor.ledger import Ledger
 from lardon.governor.measured import credit_for, outlook_for
-from lardon.governor.offers import Outlook
 from lardon.governor.policy import Policy, check_policy
 from lardon.governor.probes import SystemProbe
 from lardon.governor.reader import Reader
 from lardon.governor.reservation import Reservation
-from lardon.governor.room import check_room
 from lardon.governor.snapshot import OwnUse, Probe, ResourceSnapshot
 
 if TYPE_CHECKING:
     from lardon.governor.explanation import Explanation
+    from lardon.governor.offers import Outlook
     from lardon.governor.statistics import GovernorStatistics
 
 
@@ -346,6 +345,8 @@ class Governor(Learner):
                 it (attributes `resource`, `reserved`, `capacity`); nothing has changed.
 
         """
+        from lardon.governor.room import check_room
+
         check_policy(policy)
         reading = self._reader.snapshot()
         snapshot = None if isinstance(reading, Decision) else reading

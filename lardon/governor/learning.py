@@ -7,10 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from lardon.governor.experience import Experience
-from lardon.governor.history import BatchRecord, checked_record, read_history, write_history
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
+    from lardon.governor.batch_record import BatchRecord
     from lardon.governor.batch_watch import BatchWatch
     from lardon.governor.ledger import Ledger
     from lardon.governor.policy import Policy
@@ -47,7 +47,6 @@ class Learner:
         most a millisecond. On Linux the peak is exact: the kernel's high-water mark of
         this process (``VmHWM``) is reset here and read at the end.
         """
-        # Imported here: who measures no batch does not pay for it.
         from lardon.governor.batch_watch import BatchWatch
 
         with self._lock:
@@ -84,6 +83,9 @@ class Learner:
             ValueError: a figure breaks its rule; the message names it.
 
         """
+        # Imported here, above and below: who measures no batch does not pay for it.
+        from lardon.governor.batch_record import checked_record
+
         record = checked_record(items, duration_s, peak_ram_bytes, peak_gpu_bytes, failed)
         with self._lock:
             self._experience.record(kind, record)
@@ -96,12 +98,16 @@ class Learner:
 
     def save_history(self, path: str | os.PathLike[str]) -> None:
         """Write the history as JSON, whole or not at all; raises OSError."""
+        from lardon.governor.batch_record import write_history
+
         with self._lock:
-            data = self._experience.history.as_data()
-        write_history(path, data)
+            history = self._experience.history.copy()
+        write_history(path, history)
 
     def load_history(self, path: str | os.PathLike[str]) -> None:
         """Replace the history by the file's; OSError or ValueError change nothing."""
+        from lardon.governor.batch_record import read_history
+
         history = read_history(path)
         with self._lock:
             self._experience.replace_history(history)

@@ -10,7 +10,7 @@ import attrs
 from lardon.governor.envelope import Envelope, Point, fit
 
 if TYPE_CHECKING:
-    from lardon.governor.history import BatchRecord
+    from lardon.governor.batch_record import BatchRecord
 
 # After a batch ran out of memory the next have at most half its items, and twice as many each
 # time that so many batches went well: a machine that is short for good then loses one batch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lardon.governor.offers import Outlook
 from lardon.governor.snapshot import OwnUse
 from lardon.units import MiB
 
 if TYPE_CHECKING:
     from lardon.governor.decision import Contract
+    from lardon.governor.offers import Outlook
     from lardon.governor.reservation import Reservation
 
 # An interpreter's own arenas come and go by a few MiB between two readings; growth below
@@ -25,6 +25,9 @@ def outlook_for(sole: Reservation | None, own: OwnUse | None) -> Outlook | None:
     """
     if sole is None or own is None or (baseline := sole._baseline) is None:
         return None
+    # Imported here, as all that a queue of small tasks does without.
+    from lardon.governor.offers import Outlook
+
     ram_bytes = max(0, own.ram_bytes - baseline.ram_bytes)
     gpu_bytes = {
         uuid: max(0, used - baseline.gpu_bytes.get(uuid, 0)) for uuid, used in own.gpu_bytes.items()
@@ -52,6 +55,8 @@ def credit_for(released: Contract, baseline: OwnUse, own: OwnUse) -> Outlook | N
     }
     if not ram_credit and not gpu_credit:
         return None
+    from lardon.governor.offers import Outlook
+
     return Outlook(ram_credit_bytes=ram_credit, gpu_credit_bytes=gpu_credit)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import attrs
 
 from lardon.governor.zones import CALM, Pressure, Zone
 
@@ -16,15 +15,14 @@ if TYPE_CHECKING:
     from lardon.governor.snapshot import GpuSnapshot, OwnUse, ResourceSnapshot
 
 
-@attrs.frozen(kw_only=True)
-class Outlook:
+class Outlook(NamedTuple):
     """What is known beyond the snapshot and the book; unknown counts as nothing."""
 
-    used: Mapping[int, OwnUse] = attrs.field(factory=dict)
+    used: Mapping[int, OwnUse] = MappingProxyType({})
     """Measured use by booking id: what is used already is not promised a second time."""
     ram_credit_bytes: int = 0
     """RAM that the predecessor of this estimate still holds in this process."""
-    gpu_credit_bytes: Mapping[str, int] = attrs.field(factory=dict)
+    gpu_credit_bytes: Mapping[str, int] = MappingProxyType({})
     """The same on each GPU, by UUID."""
     lesson: Lesson | None = None
     """What earlier batches of the kind taught."""
@@ -79,19 +77,6 @@ class DeviceOffer(NamedTuple):
     """The card's own memory, or the host's RAM for an integrated GPU."""
     tasks: int
     """Reservations that hold the card already."""
-
-
-def largest_batch(fixed: int, per_item: int, offer: int, minimum: int, maximum: int) -> int:
-    """
-    Return the largest batch whose need is within *offer*, or 0 when *minimum* is not.
-
-    Exact integer arithmetic in one step, whatever the size of the numbers.
-    """
-    if fixed + per_item * maximum <= offer:
-        return maximum
-    if per_item == 0 or fixed + per_item * minimum > offer:
-        return 0
-    return (offer - fixed) // per_item
 
 
 def ram_offer(

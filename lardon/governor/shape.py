@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from lardon.governor.envelope import sums
+from lardon.governor.estimate import largest_batch
 from lardon.governor.history import MOST
 from lardon.governor.lesson import MICROSECONDS
-from lardon.governor.offers import largest_batch
 
 if TYPE_CHECKING:
     from lardon.governor.envelope import Envelope, Line

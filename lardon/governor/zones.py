@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from lardon.governor.policy import Policy
@@ -30,8 +28,7 @@ class Zone(enum.StrEnum):
     """Nothing starts."""
 
 
-@attrs.frozen
-class Pressure:
+class Pressure(NamedTuple):
     """
     The zone, and what is needed to leave it. Changes by `step` only.
 

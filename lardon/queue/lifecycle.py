@@ -14,7 +14,6 @@ from lardon.queue.outcome import cancelled
 from lardon.queue.signal import Signal
 from lardon.queue.states import TaskState
 from lardon.queue.table import TaskTable
-from lardon.queue.views import TaskEvent
 
 if TYPE_CHECKING:
     from lardon.governor.decision import Decision
@@ -210,6 +209,9 @@ class Lifecycle:
         self, task: Task, state: TaskState, previous: TaskState, reason: Reason | None
     ) -> None:
         """Tell the listeners of a transition. No lock is held."""
+        # Imported here: it is needed where somebody listens.
+        from lardon.queue.views import TaskEvent
+
         at = self.signal.clock.wall()
         self.listeners.tell(TaskEvent(task.id, task.name, state, previous, reason, at))
 

@@ -13,8 +13,8 @@ from lardon.errors import InvalidTransition, TaskNotFinished, UnknownTask
 from lardon.events import deliver
 from lardon.governor.checks import shown
 from lardon.queue.outcome import cancellation, refusal
+from lardon.queue.progress import NO_PROGRESS, Progress
 from lardon.queue.states import TRANSITIONS, TaskState
-from lardon.queue.views import NO_PROGRESS, Progress, TaskSnapshot
 from lardon.queue.watch import TaskFuture, Watch, own_queue
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lardon.governor.reason import Reason
     from lardon.queue.signal import Signal
     from lardon.queue.task_queue import TaskQueue
+    from lardon.queue.views import TaskSnapshot
 
 FORGOTTEN: Final = object()
 """Stands for a result that went with the last handle of its task."""
@@ -136,6 +137,9 @@ class Task:
             return self._view()
 
     def _view(self) -> TaskSnapshot:
+        # Imported here: not every user looks.
+        from lardon.queue.views import TaskSnapshot
+
         contract = self._contract
         return TaskSnapshot(
             id=self.id,

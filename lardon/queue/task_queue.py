@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 from lardon.clock import MachineClock, checked_timeout
 from lardon.errors import InvalidEstimate, QueueFull, WouldDeadlock
 from lardon.governor.checks import described, refuse, shown, text
-from lardon.governor.default import default_governor
 from lardon.governor.estimate import ResourceEstimate
 from lardon.queue import worker
 from lardon.queue.lifecycle import Lifecycle
 from lardon.queue.states import TaskState
 from lardon.queue.task import Task
-from lardon.queue.views import TaskEvent, TaskSnapshot
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from lardon.governor.like import GovernorLike
     from lardon.queue.statistics import QueueStatistics
+    from lardon.queue.views import TaskEvent, TaskSnapshot
 
 
 class TaskQueue:
@@ -52,12 +51,13 @@ class TaskQueue:
         capacity: int | None = None,
         history: int = 64,
     ) -> None:
-        if capacity is not None:
-            capacity = _count("capacity", capacity, 1)
+        self._capacity = None if capacity is None else _count("capacity", capacity, 1)
         self.name = text("name", name)
-        self._capacity = capacity
         history = _count("history", history, 0)
-        governor = governor if governor is not None else default_governor()
+        if governor is None:
+            from lardon.governor.default import default_governor
+
+            governor = default_governor()
         self._life = Lifecycle(governor, name, history)
         self._signal = self._life.signal
         self._thread = worker.start(self)

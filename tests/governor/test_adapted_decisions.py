@@ -348,7 +348,7 @@ def test_history_makes_nothing_impossible(asked: Question) -> None:
         snapshot=attrs.evolve(
             asked.snapshot, ram_available_bytes=asked.snapshot.ram_total_bytes, gpus=cards
         ),
-        outlook=attrs.evolve(asked.outlook, growth_bytes_s=0),
+        outlook=asked.outlook._replace(growth_bytes_s=0),
     )
 
     if idle.plain().admitted:
@@ -371,7 +371,7 @@ def test_history_never_enlarges_a_batch_that_is_declared(asked: Question) -> Non
 @settings(max_examples=100)
 @given(questions(with_gpus=True))
 def test_the_red_zone_starts_nothing_and_hides_no_reject(asked: Question) -> None:
-    red = attrs.evolve(asked.outlook, pressure=Pressure(Zone.RED, doublings=0))
+    red = asked.outlook._replace(pressure=Pressure(Zone.RED, doublings=0))
 
     decision = asked.answer(red)
 

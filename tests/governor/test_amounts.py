@@ -22,8 +22,8 @@ from lardon import (
     ResourceSnapshot,
 )
 from lardon.governor.admission import evaluate
+from lardon.governor.estimate import largest_batch
 from lardon.governor.ledger import Booking, Ledger
-from lardon.governor.offers import largest_batch
 from lardon.testing import ScriptedProbe
 
 BARE: Final[dict[str, Any]] = {

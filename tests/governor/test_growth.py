@@ -13,6 +13,7 @@ from lardon.governor.growth import (
     HALF_LIFE_S,
     MAX_SPAN_S,
     MIN_SPAN_S,
+    NEAR_S,
     NEGLIGIBLE,
     NO_GROWTH,
     NOISE_BYTES,
@@ -146,11 +147,22 @@ def test_a_queue_that_asks_often_is_remembered_in_bounds(steps: list[tuple[float
         growth = observed(growth, at, used)
 
         times = [reading[0] for reading in growth.readings]
-        assert times[-1] == at
+        assert at - times[-1] < NEAR_S
         assert len(times) <= 22
         assert at - times[0] <= MAX_SPAN_S
         gaps = [later - earlier for earlier, later in itertools.pairwise(times[:-1])]
         assert all(gap >= MIN_SPAN_S for gap in gaps)
+
+
+def test_a_reading_too_near_to_the_last_is_not_taken_in() -> None:
+    """However often it is asked, and however much was taken in between."""
+    first = after((10.0, GiB))
+
+    assert observed(first, 10.0 + NEAR_S / 2, 50 * GiB) is first
+    assert observed(first, 10.0 + 2 * NEAR_S, 50 * GiB).readings[-1] == (
+        10.0 + 2 * NEAR_S,
+        50 * GiB,
+    )
 
 
 def test_steady_growth_is_seen_however_often_it_is_asked_for() -> None:

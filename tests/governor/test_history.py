@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 
 from lardon import Governor, ResourceSnapshot
-from lardon.governor.history import MAX_KINDS, WINDOW, BatchRecord
+from lardon.governor.batch_record import BatchRecord
+from lardon.governor.history import MAX_KINDS, WINDOW
 from lardon.testing import ScriptedProbe
 
 MACHINE: Final = ResourceSnapshot(taken_at=0.0, ram_total_bytes=9, ram_available_bytes=9)

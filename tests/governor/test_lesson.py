@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lardon.governor.batch_record import BatchRecord
 from lardon.governor.envelope import Envelope, fit
-from lardon.governor.history import MOST, MOST_S, BatchRecord
+from lardon.governor.history import MOST, MOST_S
 from lardon.governor.lesson import MICROSECONDS, RETRY_AFTER, Lesson, learn
 
 WELL: Final = BatchRecord(items=4, duration_s=2.0, peak_ram_bytes=400, peak_gpu_bytes=40)

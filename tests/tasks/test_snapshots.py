@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from lardon import ReasonCode, ResourceEstimate, TaskQueue, TaskState
-from lardon.queue.views import NO_PROGRESS
+from lardon.queue.progress import NO_PROGRESS
 from lardon.testing import ManualClock, ScriptedGovernor, reduce_batch, start, wait
 
 if TYPE_CHECKING:
