@@ -38,9 +38,15 @@ def command(target: str, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment with the checkout importable in the child."""
+    """
+    Return this process's environment with the checkout importable in the child.
+
+    Compiled modules are kept, as those of an installed package are: a child that compiled
+    lardon anew, beside libraries that pip has compiled, would measure the compiler.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run_child(
