@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lardon.governor.estimate import ResourceEstimate
     from lardon.locality.job import Artifact
     from lardon.locality.pool import WorkerPool
+    from lardon.locality.precedence import Precedence
     from lardon.locality.scheduler import LocalityScheduler
 
 
@@ -38,9 +39,12 @@ class Executions:
     without it.
     """
 
-    def __init__(self, lock: threading.RLock, scheduler: LocalityScheduler) -> None:
+    def __init__(
+        self, lock: threading.RLock, scheduler: LocalityScheduler, precedence: Precedence
+    ) -> None:
         self._lock = lock
         self._scheduler = scheduler
+        self._precedence = precedence
         # Notified when a task ends. `wait_settled` waits on it.
         self._settled = threading.Condition(lock)
         self._live: dict[Artifact, Execution] = {}
@@ -90,6 +94,12 @@ class Executions:
             for view in execution.views:
                 if not view.future.running():
                     view.future.set_running_or_notify_cancel()
+        self._let_pass(execution)
+
+    def _let_pass(self, execution: Execution) -> None:
+        """Have the others examined again, if they waited for this one to have its room."""
+        if self._precedence.leave(execution.handle):
+            self._scheduler.resources_changed()
 
     def cancel(self, task: PoolTask) -> bool:
         """Do what `PoolTask.cancel` says."""
@@ -158,6 +168,7 @@ class Executions:
                 if again and not self._scheduler.stopped:
                     views = [execution.unwanted] if execution.unwanted in views else []
                     self._start_again(execution, again)
+        self._let_pass(execution)
         self._finish(views, value, error)
 
     def _finish(self, views: list[PoolTask], value: Any, error: BaseException | None) -> None:

@@ -27,6 +27,7 @@ from lardon.governor.estimate import ResourceEstimate
 from lardon.locality.executions import Executions
 from lardon.locality.job import several
 from lardon.locality.pool_views import PoolStatistics, WorkerView
+from lardon.locality.precedence import Precedence
 from lardon.locality.scheduler import LocalityScheduler
 from lardon.locality.slot import Slot
 from lardon.locality.worker_spec import Workers, specs_of
@@ -66,7 +67,8 @@ class WorkerPool:
             dropped, from `CurrentWorker.state` too. None is no limit.
         cache_timeout_s: How long a task waits for a worker that holds its result.
         deps_timeout_s: And then for one that holds a dependency.
-        max_age_s: A task that waits so long goes before all others; None is never.
+        max_age_s: A task that waits so long goes before all others, and none of them starts
+            until it has room; None is never.
 
     """
 
@@ -103,7 +105,8 @@ class WorkerPool:
         # the scheduler's, then a queue's; what the scheduler asks under its own lock, `fits`,
         # takes neither this one nor a queue's.
         self._lock = threading.RLock()
-        self.executions = Executions(self._lock, self.scheduler)
+        self.precedence = Precedence(max_age_s, self.governor.clock)
+        self.executions = Executions(self._lock, self.scheduler, self.precedence)
         self.closing = False
         # Moves with everything that the governor tells; `short` says that a task waits for it.
         self.changes = 0
@@ -274,6 +277,8 @@ class WorkerPool:
             execution = slot.let_go()
             self.scheduler.remove_worker(slot.name)
             deserted = not self.closing and not self._live()
+        if self.precedence.abandon(slot):
+            self.scheduler.resources_changed()
         if execution is not None:
             self.executions.lost(execution, closing=self.closing)
         slot.queue.close(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lardon.events import logger
@@ -22,6 +21,7 @@ from lardon.queue.task_queue import TaskQueue
 if TYPE_CHECKING:
     from lardon.governor.decision import Decision
     from lardon.governor.estimate import ResourceEstimate
+    from lardon.locality.choice import Fits
     from lardon.locality.job import Artifact
     from lardon.locality.pending import PendingJob
     from lardon.locality.pool import WorkerPool
@@ -163,23 +163,27 @@ class Slot:
     def _claim(self) -> PendingJob | None:
         """Block until there is a job for this worker; None when the pool is closed."""
         nap: float | None = None
+        precedence = self.pool.precedence
         while True:
             # What sets it has changed a flag before: nothing is overlooked.
             self.wake.clear()
             if self.pool.closing:
                 return None
             if self.paused:
+                if precedence.abandon(self):
+                    self.pool.scheduler.resources_changed()
                 self.wake.wait()
                 continue
             self._again = False
+            fits = precedence.before(self._fits(wake=nap is None))
             handle = self.pool.scheduler.pick_job(
-                self.name, timeout=nap, cancel=self.wake, fits=self._fits(wake=nap is None)
+                self.name, timeout=nap, cancel=self.wake, fits=fits
             )
             if handle is not None:
                 return handle
             nap = self.governor.policy.recheck_s if self._again else None
 
-    def _fits(self, *, wake: bool) -> Callable[[PendingJob], bool]:
+    def _fits(self, *, wake: bool) -> Fits:
         """
         Return what is asked inside the claim.
 
@@ -209,6 +213,7 @@ class Slot:
                 pool.short = True
                 if pool.changes == seen:
                     break
+            pool.precedence.note(handle, self)
             if not decision.reason.code.slots_only:
                 self._again = True
                 if wake and self.governor.policy.recheck_s is not None:

@@ -12,6 +12,7 @@ import pytest
 
 from lardon.locality import LocalityScheduler, PendingJob
 from lardon.testing import ManualClock
+from tests.locality.pools import Pools
 
 CACHE_S: Final = 1.0
 DEPS_S: Final = 10.0
@@ -106,3 +107,13 @@ def make_world() -> Iterator[Callable[..., World]]:
 def world(make_world: Callable[..., World]) -> World:
     """Return a world with the workers w0 and w1."""
     return make_world("w0", "w1")
+
+
+@pytest.fixture
+def pools() -> Iterator[Pools]:
+    made = Pools()
+    yield made
+    for gate in made.gates:
+        gate.opened.set()
+    for pool in made.pools:
+        assert pool.close(PATIENCE_S)
