@@ -130,6 +130,31 @@ class Executions:
             self.end(execution, None, error)
         return True
 
+    def pause(self, task: PoolTask) -> bool:
+        """Do what `PoolTask.pause` says."""
+        execution = task._execution
+        with self._lock:
+            if execution.views != [task] or execution.paused:
+                return False
+            if execution.task is not None and not execution.task.pause():
+                # It ends just now, or is told to.
+                return False
+            execution.paused = True
+        self._let_pass(execution)
+        return True
+
+    def resume(self, task: PoolTask) -> bool:
+        """Do what `PoolTask.resume` says."""
+        execution = task._execution
+        with self._lock:
+            if task not in execution.views or not execution.paused:
+                return False
+            execution.paused = False
+            if execution.task is not None:
+                return execution.task.resume()
+        self._scheduler.resources_changed()
+        return True
+
     def cancel_all(self) -> None:
         """Cancel everything, because the pool closes."""
         with self._lock:

@@ -12,6 +12,7 @@ from lardon.clock import checked_timeout
 from lardon.errors import TaskCancelled, TaskNotFinished, WouldDeadlock
 from lardon.events import deliver
 from lardon.governor.checks import shown
+from lardon.queue.progress import NO_PROGRESS, Progress
 from lardon.queue.states import TaskState
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Execution:
         """The handles that still want its result."""
         self.unwanted: PoolTask | None = None
         """The last of them, if it asked for the end while a worker had the job."""
+        self.paused = False
+        """Whether no worker may take it, and the one that has it is to pause it."""
         self.slot: Slot | None = None
         """The worker that has it now."""
         self.worker: str | None = None
@@ -94,8 +97,25 @@ class PoolTask:
             return TaskState.COMPLETED if error is None else TaskState.FAILED
         task = self._execution.task
         if task is None or task.state.terminal:
-            return TaskState.PENDING
+            return TaskState.PAUSED if self._execution.paused else TaskState.PENDING
         return task.state
+
+    @property
+    def kind(self) -> str:
+        """The estimate's kind."""
+        return self.estimate.kind
+
+    @property
+    def started(self) -> bool:
+        """Whether a worker that has it, or had it last, ever called the callback."""
+        task = self._execution.task
+        return task is not None and task.started
+
+    @property
+    def progress(self) -> Progress:
+        """How far the callback says it is; of one in a process nothing is known."""
+        task = self._execution.task
+        return NO_PROGRESS if task is None else task.progress
 
     @property
     def contract(self) -> Contract | None:
@@ -112,6 +132,20 @@ class PoolTask:
     def done(self) -> bool:
         """Whether it has ended."""
         return self.future.done()
+
+    def pause(self) -> bool:
+        """
+        Ask the task to pause; returns at once, True when this request is new.
+
+        No worker takes it until `resume`. On a worker that is a thread a running one parks at
+        its next pause point, as any `Task`, and keeps worker and reservation meanwhile. A job
+        that another submission of its key wants too is not paused.
+        """
+        return self._pool.executions.pause(self)
+
+    def resume(self) -> bool:
+        """End a pause, or withdraw one that was not reached; True when there was one."""
+        return self._pool.executions.resume(self)
 
     def cancel(self) -> bool:
         """

@@ -30,9 +30,14 @@ class Precedence:
         self._first: tuple[PendingJob, Slot] | None = None
 
     def before(self, fits: Fits) -> Fits:
-        """Return *fits*, which is False now for whoever has to wait for an older task."""
-        # They are asked again: whoever lets them pass has every worker look once more.
-        return lambda handle: not self.holds_back(handle) and fits(handle)
+        """Return *fits*, but False for what is paused, or has to wait for an older task."""
+
+        def may_go(handle: PendingJob) -> bool:
+            # Whoever changes one of the first two has every worker look once more.
+            paused = handle.job.payload.paused
+            return not paused and not self.holds_back(handle) and fits(handle)
+
+        return may_go
 
     def holds_back(self, handle: PendingJob) -> bool:
         """Return whether *handle* has to wait for an older task."""

@@ -249,6 +249,9 @@ class Slot:
             execution.task = self.queue.submit(
                 self._call, execution, estimate=execution.estimate, name=execution.name
             )
+            if execution.paused:
+                # It was paused between the claim and now.
+                execution.task.pause()
             return execution.task
 
     def _taken_back(self, execution: Execution) -> bool:
