@@ -101,3 +101,33 @@ def test_a_clock_behind_the_probe_gives_a_wait_and_not_a_start() -> None:
     governor = Governor(probe=ScriptedProbe(MACHINE, clock=ManualClock(5.0)), clock=behind)
 
     assert governor.reserve(ASKED)[0].reason.code is ReasonCode.STALE_SNAPSHOT
+
+
+class Untidy(ScriptedProbe):
+    """Fails to give freed memory back."""
+
+    tidied = 0
+
+    def tidy(self) -> None:
+        self.tidied += 1
+        message = "malloc_trim is not there"
+        raise OSError(message)
+
+
+def test_memory_that_cannot_be_given_back_hinders_no_admission(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    probe = Untidy(MACHINE, clock=clock)
+    governor = Governor(Policy.unlimited(), probe=probe, clock=clock)
+
+    with caplog.at_level(logging.WARNING, logger="lardon"):
+        for _ in range(2):
+            governor.record_batch("general", items=1, duration_s=1.0)
+            reservation = governor.reserve(ASKED)[1]
+            assert reservation is not None
+            reservation.release()
+
+    assert probe.tidied == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "lardon: the probe's tidying failed"
+    ]

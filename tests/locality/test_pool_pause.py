@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lardon import Reservation, ResourceEstimate, TaskContext, TaskState
+from lardon import Reservation, ResourceEstimate, Task, TaskContext, TaskState
 from lardon.locality import PoolTask, WorkerPool
+from lardon.locality.pool_task import Execution
 from lardon.queue.views import TaskEvent
 from lardon.units import GiB
 from tests.locality.pools import ANY, PATIENCE_S, Pools, where
@@ -149,6 +150,24 @@ def test_a_job_that_others_want_too_is_not_paused(pools: Pools) -> None:
     assert not one.resume()
     assert other.resume()
     assert other.result(PATIENCE_S) == "a"
+
+
+def test_a_task_that_has_just_ended_is_not_paused(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is done with it, and the pool does not know yet."""
+    pool = pools.make("a")
+    slot = pool._slots["a"]
+    report, answers = slot._report, []
+
+    def pause_and_report(execution: Execution, task: Task) -> None:
+        answers.append(execution.views[0].pause())
+        report(execution, task)
+
+    monkeypatch.setattr(slot, "_report", pause_and_report)
+
+    assert pool.submit(where, estimate=ANY).result(PATIENCE_S) == "a"
+    assert answers == [False]
 
 
 @pytest.mark.parametrize("end", [WorkerPool.close, lambda pool: None])
