@@ -7,7 +7,13 @@ import datetime
 import pytest
 
 from lardon.dispatch.enums import Cause, State
-from lardon.dispatch.errors import FinishedError, NotFoundError, RefusedError, UnsupportedError
+from lardon.dispatch.errors import (
+    DuplicateError,
+    FinishedError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedError,
+)
 from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.model import Ref
 from lardon.testing import ManualClock
@@ -26,8 +32,9 @@ def test_names_tell_the_submission_and_are_unique(backend: MemoryBackend) -> Non
 
     assert first.name == f"dj-{JOB.lower()}-s1"
     assert second.name == f"dj-{JOB.lower()}-s2"
-    with pytest.raises(RefusedError, match="exists already"):
+    with pytest.raises(DuplicateError, match="exists already") as caught:
         backend.start(spec(submission=2))
+    assert caught.value.name == second.name
     assert [one.ref for one in backend.find_all(JOB)] == [first, second]
 
 
