@@ -143,10 +143,15 @@ def test_a_wedged_object_takes_a_hold_and_is_ended_when_its_node_is_back(
     assert (see(backend, ref).state, see(backend, ref).cause) == (State.ENDED, Cause.HELD)
 
 
-def test_a_node_that_comes_back_frees_what_was_wedged(backend: MemoryBackend) -> None:
-    """dispatch.md, rule 6: it runs on, and can end by itself again."""
+@pytest.mark.parametrize("passed_s", [0, 10_000])
+def test_a_node_that_comes_back_frees_what_was_wedged(
+    backend: MemoryBackend, clock: ManualClock, passed_s: float
+) -> None:
+    """dispatch.md, rule 6: it runs on, and can end by itself again, with new evidence."""
     ref, env = running(backend), backend.env()
     env.lose_node(ref)
+    clock.advance(passed_s)
+    assert see(backend, ref).cause is (Cause.UNKNOWN if passed_s else Cause.NODE_LOST)
 
     env.recover_node(see(backend, ref).nodes[0])
 
@@ -159,6 +164,7 @@ def test_causes_from_pods_fade(clock: ManualClock) -> None:
     """Seed 000, K4: NodeLost, OutOfMemory and NonZeroExit are unknown after evidenceWindow."""
     backend = kubeflow(clock, evidence_window_s=60)
     env = backend.env()
+    clock.advance(1000)
     refs = {name: running(backend, submission=at) for at, name in enumerate("abcd", start=1)}
     env.lose_node(refs["a"])
     env.out_of_memory(refs["b"])
