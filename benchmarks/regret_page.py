@@ -114,13 +114,14 @@ def _panel(axes: Axes, results: Results) -> None:
         if not label.startswith("fixed") or best is None or label == best[0]
     ]
     chosen.sort(key=lambda label: _order(results, label), reverse=True)
-    died = max((run.seconds for label in chosen for run in results.runs[label]), default=1.0)
+    # One that died may have taken minutes to do so, which would leave no room for the others.
+    longest = max((results.seconds(label) or 0.0 for label in chosen), default=0.0) or 1.0
     for height, label in enumerate(chosen):
         seconds = results.seconds(label)
         colour = OURS if label in {LARDON, ITEMS} else FIXED if label[:5] == "fixed" else OTHERS
         if seconds is None:
-            axes.barh(height, died * 0.02, color="black")
-            axes.text(died * 0.03, height, "died", va="center", fontsize=7)
+            axes.barh(height, longest * 0.02, color="black")
+            axes.text(longest * 0.03, height, "died", va="center", fontsize=7)
             continue
         kills = sum(run.kills for run in results.runs[label])
         axes.barh(height, seconds, color=colour)
@@ -132,4 +133,4 @@ def _panel(axes: Axes, results: Results) -> None:
     axes.set_title(results.workload.label, fontsize=9, loc="left")
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(0, died * 1.18)
+    axes.set_xlim(0, longest * 1.25)
