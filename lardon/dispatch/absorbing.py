@@ -18,6 +18,8 @@ from lardon.dispatch.job_record import (
 from lardon.dispatch.model import Observation
 from lardon.dispatch.sight import Sight, Terms
 
+_WHY_PENDING_AGAIN: Final = (Cause.PREEMPTED, Cause.REQUEUED)
+
 
 def absorb(record: JobRecord, sight: Sight, terms: Terms) -> JobRecord:
     """
@@ -37,6 +39,9 @@ def absorb(record: JobRecord, sight: Sight, terms: Terms) -> JobRecord:
     for call in record.calls:
         if _settled(record, call, sight):
             record = record.without_call(call.number)
+    settles_at = record.starts_settle_at
+    if settles_at is not None and sight.looked_at > settles_at:
+        record = attrs.evolve(record, starts_settle_at=None)
     return _note_hold(record, sight)
 
 
@@ -146,12 +151,15 @@ def _ended(attempt: Attempt, seen: Observation, sight: Sight) -> Attempt:
         # A wedged execution keeps its cause; one whose node came back has none any more.
         faded = seen.cause is Cause.UNKNOWN and attempt.cause is not None
         return attempt if faded else attrs.evolve(attempt, cause=seen.cause)
-    cause = attempt.cause if seen.cause in (None, Cause.UNKNOWN, Cause.HELD) else seen.cause
-    if attempt.cause not in (None, Cause.UNKNOWN) and attempt.ended_at is not None:
-        cause = attempt.cause
+    told = seen.cause
+    if seen.state is State.PENDING and told not in _WHY_PENDING_AGAIN:
+        told = Cause.REQUEUED  # it says why the next one waits
+    # What was known once counts, though its evidence faded since.
+    known = attempt.ended_at is not None and attempt.cause not in (None, Cause.UNKNOWN)
+    cause = attempt.cause if known or told in (None, Cause.UNKNOWN) else told
     return attrs.evolve(
         attempt,
-        cause=cause or seen.cause,
+        cause=cause or told,
         exit_code=seen.exit_code if attempt.exit_code is None else attempt.exit_code,
         ended_at=attempt.ended_at or sight.looked_at,
     )
@@ -162,21 +170,23 @@ def _settled(record: JobRecord, call: PendingCall, sight: Sight) -> bool:
     if sight.looked_at > call.settles_at:
         return True
     known, seen = record.object(call.ref), sight.of(call.ref)
-    if known is None or seen is None or not (seen.known or known.over):
+    if known is None or seen is None:
         return False
-    return seen.ended or known.over or _IS_SEEN[call.operation](call, seen)
+    if call.operation is Operation.STOP:
+        return seen.ended or known.over
+    # That the object ended is no outcome: the call may still find it revived.
+    return seen.known and _IS_SEEN[call.operation](call, seen)
 
 
 _IS_SEEN: Final[Mapping[Operation, Callable[[PendingCall, Observation], bool]]] = {
     # An object that comes of a start is claimed, which settles the start.
     Operation.START: lambda _call, _seen: False,
-    Operation.OPEN: lambda _call, seen: not seen.gated,
-    Operation.STOP: lambda _call, _seen: False,
+    Operation.OPEN: lambda _call, seen: seen.attempt is not None or not (seen.gated or seen.ended),
     Operation.HOLD: lambda call, seen: seen.hold_instance == call.instance,
-    Operation.RELEASE: lambda call, seen: seen.hold_instance != call.instance,
+    Operation.RELEASE: lambda call, seen: not seen.ended and seen.hold_instance != call.instance,
     # It has three steps, and what is seen may be the work of the second.
     Operation.REQUEUE: lambda _call, _seen: False,
-    Operation.RESTORE_REQUEUE_BIT: lambda _call, seen: not seen.requeue_bit,
+    Operation.RESTORE_REQUEUE_BIT: lambda _call, seen: not (seen.ended or seen.requeue_bit),
 }
 
 

@@ -173,6 +173,24 @@ class Operator:
 
         return self._wish(job, wish)
 
+    def vouch(self, job: str) -> JobRecord:
+        """
+        Say that no execution of an object that is gone can be running: a person looked.
+
+        For a job that waits because the scheduler forgot its object and cannot tell whether
+        it ceased. Objects that are still there are not touched.
+
+        Raises:
+            NotFoundError: no record of this id.
+
+        """
+        return self._wish(
+            job,
+            lambda record: attrs.evolve(
+                record, objects=[attrs.evolve(one, over=True) for one in record.objects]
+            ),
+        )
+
     def allow_open(self, job: str) -> JobRecord:
         """Let the object of a job be opened that was submitted with ``may_open=False``."""
         return self._wish(

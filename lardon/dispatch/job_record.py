@@ -224,7 +224,10 @@ class JobRecord:
     starts_settle_at: datetime.datetime | None = attrs.field(
         default=None, metadata=must(instant, optional=True)
     )
-    """Until then a duplicate may still come of a start, also of one that was answered."""
+    """
+    Until then a duplicate may still come of a start, also of one that was answered. None once
+    somebody looked afterwards.
+    """
     attempts: Sequence[Attempt] = attrs.field(default=(), metadata=must(_many(Attempt)))
     recoveries: Sequence[Recovery] = attrs.field(default=(), metadata=must(_many(Recovery)))
     due: Recovery | None = attrs.field(default=None, metadata=must(_one(Recovery), optional=True))
@@ -257,11 +260,11 @@ class JobRecord:
         """The fence of the current lease, 0 before the first."""
         return 0 if self.lease is None else self.lease.fence
 
-    def closed(self, now: datetime.datetime) -> bool:
-        """Return whether it has an outcome, and nothing can come of any of its starts."""
-        settled = self.starts_settle_at is None or self.starts_settle_at < now
-        left = [one for one in self.objects if one.opened_at is None and not one.over]
-        return self.outcome is not None and settled and not left
+    @property
+    def closed(self) -> bool:
+        """Whether it has an outcome, and nothing can come of any of its starts any more."""
+        left = any(one.opened_at is None and not one.over for one in self.objects)
+        return self.outcome is not None and self.starts_settle_at is None and not left
 
     def object(self, ref: Ref | None) -> ObjectRecord | None:
         """Return what is kept of the object *ref*, or None."""

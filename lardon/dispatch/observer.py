@@ -97,9 +97,7 @@ class Observer:
         self, record: JobRecord, seen: Mapping[Ref, Observation], looked_at: datetime.datetime
     ) -> Sight:
         mine = {one.ref: seen[one.ref] for one in record.objects if one.ref in seen}
-        if _is_to_be_searched(
-            record, None if record.kept is None else mine.get(record.kept), looked_at
-        ):
+        if _is_to_be_searched(record, mine):
             mine = {**mine, **{one.ref: one for one in self._of_name(record.id)}}
         over = {one.ref for one in record.objects if one.over}
         asked = (one.ref for one in mine.values() if _may_have_left_something(one))
@@ -124,16 +122,15 @@ class Observer:
             return {}
 
 
-def _is_to_be_searched(
-    record: JobRecord, kept: Observation | None, looked_at: datetime.datetime
-) -> bool:
+def _is_to_be_searched(record: JobRecord, seen: Mapping[Ref, Observation]) -> bool:
     """Whether objects of the job's name may be there that the record does not tell of."""
     known = record.object(record.kept)
     if known is None or known.opened_at is None or record.stop_asked_at is not None:
         return True  # it is about to be opened, or everything is about to be stopped
+    kept = seen.get(known.ref)
     if kept is None or not kept.known or kept.ended or record.calls:
         return True
-    return record.starts_settle_at is not None and looked_at <= record.starts_settle_at
+    return record.starts_settle_at is not None
 
 
 def _may_have_left_something(one: Observation) -> bool:

@@ -131,7 +131,7 @@ def _tidy(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
         seen = sight.of(one.ref)
         if is_live(seen) and one.opened_at is None:
             return _stop_object(record, sight, terms, one.ref, "a duplicate that came late")
-    if record.closed(sight.looked_at):
+    if record.closed:
         return Plan(record=record, why="it is over")
     return _wait(record, sight, terms, "a start may still make a duplicate")
 
@@ -165,7 +165,7 @@ def _stop_object(record: JobRecord, sight: Sight, terms: Terms, ref: Ref, why: s
 
 def _finish(record: JobRecord, sight: Sight, cause: Cause, why: str, terms: Terms) -> Plan:
     record = finished(record, sight, cause, why)
-    if record.closed(sight.looked_at):
+    if record.closed:
         return Plan(record=record, why=why)
     return _wait(record, sight, terms, why)
 
@@ -293,7 +293,7 @@ def _without_live(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
 
 
 def _finish_now(record: JobRecord, sight: Sight, terms: Terms, why: str) -> Plan:
-    if record.closed(sight.looked_at):
+    if record.closed:
         return Plan(record=record, why=why)
     return _wait(record, sight, terms, why)
 

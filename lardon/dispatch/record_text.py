@@ -53,15 +53,9 @@ def from_text(text: str | bytes) -> JobRecord:
     """
     converter = _converter()
     try:
-        content = json.loads(text)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            rule = f"the JSON of a job record of format {FORMAT}"
-            raise refuse(InvalidError, "record", text, rule)
-        return converter.structure(content["job"], JobRecord)
-    except InvalidError:
-        raise
+        stored = converter.structure(json.loads(text), _Stored)
     except Exception as error:
-        rule = f"the JSON of a job record ({described(error)})"
+        rule = f"the JSON of a job record of format {FORMAT} ({described(error)})"
         raise refuse(InvalidError, "record", text, rule) from error
     return stored.job
 

@@ -167,7 +167,8 @@ def _apply(
     told = fast_failures(record)
     why = f"{why}; {told}" if told else why
     if puts_back:
-        return attrs.evolve(record, due=due, recoveries=(*record.recoveries, due)), why
+        kept, recoveries = current.ref, (*record.recoveries, due)
+        return attrs.evolve(record, due=due, kept=kept, recoveries=recoveries), why
     ram_bytes = record.spec.ram_bytes
     if ram_bytes is not None:
         ram_bytes = math.ceil(ram_bytes * rule.ram_factor)

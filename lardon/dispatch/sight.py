@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import attrs
 
@@ -27,7 +27,7 @@ class Sight:
 
     looked_at: datetime.datetime = attrs.field(metadata=must(instant))
     """Before the first question: a call that had settled by then has happened or never will."""
-    objects: Sequence[Observation] = attrs.field(default=(), converter=tuple)
+    objects: tuple[Observation, ...] = ()
     """The oldest first."""
     cessations: Mapping[Ref, Cessation] = attrs.field(factory=dict)
     """What was said about those that do not run, where the backend can tell."""

@@ -127,7 +127,7 @@ class Supervisor:
     def _may_act(self, record: JobRecord) -> bool:
         """Whether the lease of the job is this supervisor's, or may be taken over."""
         now, lease = self._operator.clock.wall(), record.lease
-        if record.closed(now):
+        if record.closed:
             self._over.add(record.id)
             self._wake.pop(record.id, None)
             return False
