@@ -1,7 +1,8 @@
 """
-The simulator: "seeded, on the memory backend and a manual clock, several supervisors, faults
-between steps, invariants checked after every step, replay of a seed to a given step with a
-dump" (the issue), and the same from the command line.
+The simulator makes seeded runs, judges every step, and replays a run up to any of them.
+
+"Seeded, on the memory backend and a manual clock, several supervisors, faults between steps,
+invariants checked after every step, replay of a seed to a given step with a dump."
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def test_a_wrong_argument_of_the_command_is_refused(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_the_command_gives_the_same_run_in_every_process() -> None:
     """The order of sets and of hashes differs from process to process; a run does not."""
-    told = set()
+    told: set[str] = set()
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "lardon.dispatch.sim", "--seed", "7"],
