@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -86,10 +86,21 @@ class Operator:
         policy: RecoveryPolicy | None = None,
         label: str = "",
         position: int = 0,
+        may_start: bool = True,
         may_open: bool = True,
+        notes: Mapping[str, str] | None = None,
     ) -> JobRecord:
         """
         Take down a new job, and return its record.
+
+        Args:
+            spec: What is to run.
+            policy: What follows its ends; None makes each end final.
+            label: The name that its user knows it by.
+            position: Its place in a line of jobs.
+            may_start: Whether it may be submitted to the scheduler now.
+            may_open: Whether its object may be opened now.
+            notes: What its owner wants to find again with it.
 
         Raises:
             InvalidError: a job of this id is on record, or it is no first submission.
@@ -102,7 +113,9 @@ class Operator:
             policy=RecoveryPolicy() if policy is None else policy,
             label=label,
             position=position,
+            may_start=may_start,
             may_open=may_open,
+            notes={} if notes is None else notes,
             created_at=self.clock.wall(),
         )
         try:
@@ -121,7 +134,7 @@ class Operator:
 
         """
         asked_at = self.clock.wall()
-        return self._wish(
+        return self.change(
             job,
             lambda record: (
                 record
@@ -162,7 +175,7 @@ class Operator:
             )
             return attrs.evolve(record, hold=asked, holds_asked=asked.instance)
 
-        return self._wish(job, wish)
+        return self.change(job, wish)
 
     def release(self, job: str) -> JobRecord:
         """Take back the hold of a job; one that is not held stays so. Errors as for `hold`."""
@@ -171,7 +184,7 @@ class Operator:
             _check_unfinished(record)
             return record if record.hold is None else attrs.evolve(record, hold=None)
 
-        return self._wish(job, wish)
+        return self.change(job, wish)
 
     def vouch(self, job: str) -> JobRecord:
         """
@@ -184,7 +197,7 @@ class Operator:
             NotFoundError: no record of this id.
 
         """
-        return self._wish(
+        return self.change(
             job,
             lambda record: attrs.evolve(
                 record, objects=[attrs.evolve(one, over=True) for one in record.objects]
@@ -193,12 +206,21 @@ class Operator:
 
     def allow_open(self, job: str) -> JobRecord:
         """Let the object of a job be opened that was submitted with ``may_open=False``."""
-        return self._wish(
+        return self.change(
             job,
             lambda record: record if record.may_open else attrs.evolve(record, may_open=True),
         )
 
-    def _wish(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    def change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """
+        Replace a job's record by what *change* makes of it, and return what is stored then.
+
+        *change* is called again when somebody else stored the job meanwhile.
+
+        Raises:
+            NotFoundError: no record of this id.
+
+        """
         while True:
             record = self.records.load(job)
             if record is None:
@@ -210,7 +232,7 @@ class Operator:
             try:
                 return self.records.save(wanted)
             except RecordConflict:
-                continue  # somebody stored it meanwhile: ask for it again
+                continue
 
     # What a supervisor decided
 
@@ -241,7 +263,7 @@ class Operator:
             NotFoundError: the record was removed meanwhile.
 
         """
-        return self._wish(record.id, lambda stored: answered(stored, call, answer, self.terms))
+        return self.change(record.id, lambda stored: answered(stored, call, answer, self.terms))
 
     def _make(self, record: JobRecord, call: PendingCall) -> Ref | None:
         if call.operation is Operation.START:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from lardon.dispatch.enums import Action, Cause, ClosedEnum
 from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.frozen_map import FrozenMap
 from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.rules import (
@@ -60,6 +61,15 @@ def _many(kind: type) -> Check:
         return found
 
     return check
+
+
+def _notes(name: str, value: Any) -> FrozenMap[str, str]:
+    if not isinstance(value, Mapping):
+        raise refuse(InvalidError, name, value, "a mapping of texts to texts")
+    for key, text in value.items():
+        some_text(f"a key of {name}", key)
+        any_text(f"{name}.{key}", text)
+    return FrozenMap(value)
 
 
 @attrs.frozen(kw_only=True, field_transformer=apply_rules)
@@ -120,6 +130,10 @@ class ObjectRecord:
         default=None, metadata=must(instant, optional=True)
     )
     """When it may have begun to run: None is a gated object that nobody was asked to open."""
+    stop_asked_at: datetime.datetime | None = attrs.field(
+        default=None, metadata=must(instant, optional=True)
+    )
+    """When the scheduler was last asked to end it."""
     over: bool = attrs.field(default=False, metadata=must(flag))
     """Whether it ended, or is gone, and no execution of it can be running."""
     verdict: Cause | None = attrs.field(default=None, metadata=must(member(Cause), optional=True))
@@ -208,6 +222,10 @@ class JobRecord:
     position: int = attrs.field(default=0, metadata=must(count()))
     """Its place in a line of jobs, where there is one."""
     created_at: datetime.datetime = attrs.field(metadata=must(instant))
+    notes: Mapping[str, str] = attrs.field(factory=dict, metadata=must(_notes))
+    """What its owner keeps with it; nothing here reads them."""
+    may_start: bool = attrs.field(default=True, metadata=must(flag))
+    """Whether it may be submitted; a line of jobs allows that when it has a reservation."""
     may_open: bool = attrs.field(default=True, metadata=must(flag))
     """Whether its object may be opened; a line of jobs allows that in order."""
     stop_asked_at: datetime.datetime | None = attrs.field(

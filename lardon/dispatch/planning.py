@@ -38,6 +38,8 @@ class Plan:
     """One sentence, for people."""
     wake_at: datetime.datetime | None = None
     """When to look again; None is never, because the job is over."""
+    held: bool = False
+    """Whether it waits for somebody to lift a hold."""
 
 
 _Maybe: TypeAlias = Plan | None
@@ -155,12 +157,18 @@ def _stop(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
 
 
 def _stop_object(record: JobRecord, sight: Sight, terms: Terms, ref: Ref, why: str) -> Plan:
+    known = record.object(ref)
+    assert known is not None
     asked = any(one.operation is Operation.STOP and one.ref == ref for one in record.calls)
-    if asked:
-        return _wait(record, sight, terms, f"object {ref.id} is being stopped: {why}")
-    stopping = _call(record, sight, terms, Operation.STOP, why, ref)
-    soon = datetime.timedelta(seconds=min(STOPPED_S, terms.poll_s))
-    return attrs.evolve(stopping, wake_at=sight.looked_at + soon)
+    if known.stop_asked_at is not None:
+        # Looked at soon at first, then less and less often, and asked for again at last.
+        since_s = (sight.looked_at - known.stop_asked_at).total_seconds()
+        if asked or since_s < terms.poll_s:
+            pause_s = min(max(since_s, STOPPED_S), terms.poll_s)
+            soon = sight.looked_at + datetime.timedelta(seconds=pause_s)
+            return _wait(record, sight, terms, f"object {ref.id} is being stopped: {why}", soon)
+    record = record.with_object(attrs.evolve(known, stop_asked_at=sight.looked_at))
+    return _call(record, sight, terms, Operation.STOP, why, ref)
 
 
 def _finish(record: JobRecord, sight: Sight, cause: Cause, why: str, terms: Terms) -> Plan:
@@ -265,7 +273,7 @@ def _opening(record: JobRecord, seen: Observation, sight: Sight, terms: Terms) -
     if not seen.gated:
         return None
     if record.hold is not None or seen.held:
-        return _wait(record, sight, terms, "it is held")
+        return attrs.evolve(_wait(record, sight, terms, "it is held"), held=True)
     if not record.may_open:
         return _wait(record, sight, terms, "others are opened before it")
     unclear = [one for one in record.objects if one.ref != seen.ref and not one.over]
@@ -315,7 +323,9 @@ def _final(current: ObjectRecord, sight: Sight) -> bool:
 def _begin(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
     """Submit what is due, or put it back; a held job is left alone."""
     if record.hold is not None:
-        return _wait(record, sight, terms, "it is held")
+        return attrs.evolve(_wait(record, sight, terms, "it is held"), held=True)
+    if not record.may_start:
+        return _wait(record, sight, terms, "it waits for its turn")
     due = record.due
     if due is not None and due.not_before > sight.looked_at:
         why = f"{due.action.value} after {due.cause.value} waits until {due.not_before.isoformat()}"

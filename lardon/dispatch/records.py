@@ -122,13 +122,25 @@ class FileRecords:
         self._folder.mkdir(parents=True, exist_ok=True)
         # A lock of the file system is the process's, so its threads need one of their own.
         self._lock = threading.Lock()
+        # What a file said last: a file that is replaced is another one, so it is read once.
+        # Entries are replaced whole, which needs no lock.
+        self._read: dict[str, tuple[tuple[int, int, int], JobRecord]] = {}
 
     def load(self, job: str) -> JobRecord | None:
         """Return the record, or None; raises `InvalidError` for a file that is none."""
         try:
-            return from_text(self._path(job).read_bytes())
+            with self._path(job).open("rb") as handle:
+                status = os.fstat(handle.fileno())
+                identity = (status.st_ino, status.st_mtime_ns, status.st_size)
+                known = self._read.get(job)
+                if known is not None and known[0] == identity:
+                    return known[1]
+                record = from_text(handle.read())
         except FileNotFoundError:
+            self._read.pop(job, None)
             return None
+        self._read[job] = (identity, record)
+        return record
 
     def save(self, record: JobRecord) -> JobRecord:
         """Store *record*, or raise `RecordConflict`; returns once it is on the disk."""

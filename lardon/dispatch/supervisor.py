@@ -58,6 +58,7 @@ class Supervisor:
         # When each job is to be looked at again. It is worked out anew after a crash.
         self._wake: dict[str, datetime.datetime] = {}
         self._over: set[str] = set()
+        self._plans: dict[str, Plan] = {}
 
     def turn(self) -> datetime.datetime | None:
         """
@@ -76,6 +77,10 @@ class Supervisor:
         """Look at a job in the next turn, because something was asked for it."""
         self._over.discard(job)
         self._wake[job] = self._operator.clock.wall()
+
+    def last_plan(self, job: str) -> Plan | None:
+        """Return what was decided last for a job, and why; None before the first time."""
+        return self._plans.get(job)
 
     def steps(self, job: str) -> Iterator[str]:
         """
@@ -130,6 +135,10 @@ class Supervisor:
         if record.closed:
             self._over.add(record.id)
             self._wake.pop(record.id, None)
+            self._plans.pop(record.id, None)
+            return False
+        if _waits_in_line(record):
+            self._wake.pop(record.id, None)
             return False
         if lease is None or lease.holder == self.name:
             return True
@@ -146,6 +155,7 @@ class Supervisor:
         stored = self._store(record, decided)
         if stored is None:
             return
+        self._plans[record.id] = decided
         if decided.wake_at is None:
             self._wake.pop(record.id, None)
         else:
@@ -178,3 +188,8 @@ class Supervisor:
         except RecordConflict:
             self._wake[before.id] = self._operator.clock.wall()
             return None
+
+
+def _waits_in_line(record: JobRecord) -> bool:
+    """Whether nothing was begun for a job, and nothing may be: then nobody is asked about it."""
+    return not (record.may_start or record.stop_asked_at or record.objects or record.calls)
