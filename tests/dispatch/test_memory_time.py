@@ -312,6 +312,37 @@ def test_a_stream_begins_with_every_object_and_tells_each_change(
         stream.get(timeout=0)
 
 
+@SHAPES
+def test_everything_that_shows_is_told(clock: ManualClock, shape: Shape) -> None:
+    """Seed 000, D6: whoever changes it, the cluster and its people included."""
+    backend = MemoryBackend(shape=shape, clock=clock)
+    env = backend.env()
+    ref = backend.start(spec())
+    stream = backend.watch()
+    steps: list[Callable[[], object]] = [
+        lambda: env.admin_hold(ref),
+        lambda: env.admin_release(ref),
+        lambda: backend.hold(ref, holding(clock)),
+        lambda: backend.release(ref, holding(clock)),
+        lambda: backend.open(ref),
+        lambda: env.run(ref),
+        lambda: env.lose_node(ref),
+        lambda: env.recover_node(see(backend, ref).nodes[0]),
+        lambda: env.finish(ref, 3),
+    ]
+    stream.get_nowait()
+    told = see(backend, ref)
+    for step in steps:
+        step()
+        seen = see(backend, ref)
+        if seen != told:
+            assert stream.get_nowait() == seen
+            told = seen
+        with pytest.raises(queue.Empty):
+            stream.get_nowait()
+    assert told.exit_code == 3
+
+
 def test_a_full_buffer_ends_a_stream_with_what_is_in_it(clock: ManualClock) -> None:
     """Seed 000, D7: the reader gets what was buffered, then the end, and begins anew."""
     backend = slurm(clock, watch_buffer=2)
@@ -584,7 +615,7 @@ def test_somebody_else_cancels(clock: ManualClock, shape: Shape) -> None:
 
     backend.env().cancel(ref)
 
-    assert see(backend, ref).cause is (Cause.CANCELLED if shape is Shape.SLURM else None)
+    assert see(backend, ref).cause is (Cause.CANCELLED if shape is Shape.SLURM else Cause.UNKNOWN)
     assert backend.env().truth(ref).state is see(backend, ref).state
 
 

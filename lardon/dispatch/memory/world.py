@@ -118,7 +118,7 @@ class World:
     def observation(self, ref: Ref) -> Observation:
         """Return what an observer sees of *ref*."""
         found = self.known(ref)
-        return found.observation() if found else Observation(ref=ref, state=State.UNKNOWN)
+        return found.observation() if found else Observation.unknown(ref)
 
     def add(self, record: Record) -> None:
         """Take up a new object."""
@@ -133,7 +133,7 @@ class World:
         del self.records[old]
         record.ref = ref
         self.records[ref] = record
-        self._tell(Observation(ref=old, state=State.UNKNOWN))
+        self._tell(Observation.unknown(old))
 
     def end(self, record: Record, cause: Cause, *, exit_code: int | None = None) -> None:
         """End an object."""
@@ -149,7 +149,7 @@ class World:
             record.move(State.ENDED, Cause.CANCELLED)
         del self.records[record.ref]
         self.departed[record.ref] = record
-        self._tell(Observation(ref=record.ref, state=State.UNKNOWN))
+        self._tell(Observation.unknown(record.ref))
 
     # Watchers
 
@@ -203,7 +203,7 @@ class World:
         for record in self.records.values():
             if slurm and record.lost_at is not None:
                 yield self._lost_end(record, record.lost_at + self.settings.slurmd_timeout_s)
-            if record.ended_at is not None:
+            if slurm and record.ended_at is not None:
                 yield (record.ended_at + self.settings.min_job_age_s, self._purge_of(record))
             since = record.lost_at if record.ended_at is None else record.ended_at
             fades = record.cause in POD_CAUSES and not record.evidence_gone
@@ -221,7 +221,7 @@ class World:
                 self.archive[record.ref] = record
                 return
             self.departed[record.ref] = record
-            self._tell(Observation(ref=record.ref, state=State.UNKNOWN))
+            self._tell(Observation.unknown(record.ref))
 
         return purge
 
