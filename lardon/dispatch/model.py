@@ -210,7 +210,7 @@ class Observation:
     @classmethod
     def unknown(cls, ref: Ref) -> Self:
         """Return what there is to say about an object that nobody knows."""
-        return cls(ref, State.UNKNOWN, Cause.UNKNOWN)
+        return cls(ref=ref, state=State.UNKNOWN, cause=Cause.UNKNOWN)
 
     @property
     def known(self) -> bool:
