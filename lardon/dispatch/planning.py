@@ -23,7 +23,7 @@ from lardon.dispatch.absorbing import absorb, is_live
 from lardon.dispatch.enums import Action, Cause, State
 from lardon.dispatch.job_record import JobRecord, ObjectRecord, Operation, PendingCall
 from lardon.dispatch.model import Observation, Ref
-from lardon.dispatch.recovering import finished, recovered
+from lardon.dispatch.recovering import fast_failures, finished, recovered
 from lardon.dispatch.sight import Sight, Terms
 
 
@@ -329,6 +329,8 @@ def _begin(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
     due = record.due
     if due is not None and due.not_before > sight.looked_at:
         why = f"{due.action.value} after {due.cause.value} waits until {due.not_before.isoformat()}"
+        told = fast_failures(record)
+        why = f"{why}; {told}" if told else why
         return _wait(record, sight, terms, why, due.not_before)
     unclear = [one for one in record.objects if not one.over]
     if unclear:
