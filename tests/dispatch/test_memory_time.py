@@ -515,6 +515,30 @@ def test_views_share_one_truth_and_a_read_only_one_changes_nothing(
     assert backend.env().refs() == [ref]
 
 
+def test_any_thread_may_call(clock: ManualClock) -> None:
+    """dispatch.md, section 1.3: no two threads get one identity, and none gets lost."""
+    backend = slurm(clock)
+    found: queue.Queue[Ref] = queue.Queue()
+    together = threading.Barrier(4, timeout=10)
+
+    def work() -> None:
+        together.wait()
+        for _ in range(50):
+            ref = running(backend)
+            backend.env().finish(ref)
+            found.put(ref)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    refs = {found.get_nowait() for _ in range(200)}
+    assert len(refs) == 200
+    assert {see(backend, ref).cause for ref in refs} == {Cause.COMPLETED}
+
+
 @SHAPES
 def test_each_execution_has_its_attempt_and_epoch(clock: ManualClock, shape: Shape) -> None:
     """Seed 000, B1: in its environment and in the observation; none before the first."""

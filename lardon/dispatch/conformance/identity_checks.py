@@ -22,6 +22,7 @@ from lardon.dispatch.enums import (
     Tristate,
 )
 from lardon.dispatch.errors import (
+    DuplicateError,
     FinishedError,
     InvalidError,
     NotFoundError,
@@ -95,7 +96,7 @@ def duplicates_are_seen_or_refused(bench: Bench) -> None:
     spec = bench.spec()
     first = bench.start(spec)
     if bench.backend.declarations().unique_names:
-        with raises(RefusedError, what="a second object of one name"):
+        with raises(DuplicateError, what="a second object of one name"):
             bench.start(spec)
         expected = [first]
     else:
