@@ -15,6 +15,7 @@ from lardon.dispatch.answering import START_REFUSALS, Answer, answered
 from lardon.dispatch.enums import Action, Capability, Cause, State, Tristate
 from lardon.dispatch.errors import (
     CrashedError,
+    DuplicateError,
     ExpiredError,
     FinishedError,
     OutcomeUnknown,
@@ -452,6 +453,18 @@ def test_a_start_that_is_refused_again_and_again_is_given_up() -> None:
         record = answered(record, record.calls[0], refused, GATED)
     assert record.outcome is not None
     assert "invalid partition" in record.outcome.reason
+
+
+def test_a_name_that_is_taken_is_an_earlier_start_and_no_refusal() -> None:
+    record = a_record(lease=_lease())
+    for _ in range(START_REFUSALS):
+        record = attrs.evolve(record, calls=[a_call(Operation.START)])
+        taken = Answer(at=NOW, error=DuplicateError("it is there", name="x"))
+        record = answered(record, record.calls[0], taken, UNGATED)
+    assert record.outcome is None
+    assert record.refusals == 0
+    found = plan(record, a_sight(seen(1, State.RUNNING), at=UNGATED.poll_s), UNGATED)
+    assert found.record.kept == ref(1)
 
 
 def test_a_requeue_that_is_refused_becomes_a_fresh_start() -> None:
