@@ -107,6 +107,9 @@ def _put_back(record: JobRecord, call: PendingCall, answer: Answer) -> JobRecord
 def _refused(record: JobRecord, call: PendingCall, answer: Answer, terms: Terms) -> JobRecord:
     """Note a call that certainly changed nothing, and when to try again."""
     assert answer.error is not None
+    if call.operation is Operation.START and not terms.promises.unique_names:
+        # It was the only start of which anything could come.
+        record = attrs.evolve(record, starts_settle_at=None)
     expired = isinstance(answer.error, ExpiredError)
     why = f"{call.operation.value}: {described(answer.error)}"
     match call.operation:
