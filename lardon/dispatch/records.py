@@ -11,10 +11,11 @@ from typing import Final, Protocol
 
 import attrs
 
-from lardon.dispatch.errors import DispatchError
+from lardon.dispatch.errors import DispatchError, InvalidError
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.record_text import from_text, to_text
 from lardon.dispatch.ulid import checked_ulid
+from lardon.governor.checks import refuse
 
 
 class RecordConflict(DispatchError):
@@ -139,6 +140,8 @@ class FileRecords:
         except FileNotFoundError:
             self._read.pop(job, None)
             return None
+        except InvalidError as error:
+            raise refuse(InvalidError, str(self._path(job)), error.value, error.rule) from error
         self._read[job] = (identity, record)
         return record
 

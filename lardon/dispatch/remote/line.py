@@ -53,6 +53,12 @@ def written(estimate: ResourceEstimate) -> str:
     return json.dumps({name: getattr(estimate, name) for name in _FIELDS})
 
 
+def forgotten(record: JobRecord) -> JobRecord:
+    """Return *record* as one that no pool takes for its own any more."""
+    notes = {key: text for key, text in record.notes.items() if key != ESTIMATE}
+    return attrs.evolve(record, notes=notes, label="")
+
+
 @attrs.define(eq=False)
 class Entry:
     """One task in the line."""

@@ -25,7 +25,7 @@ from lardon.dispatch.remote.capacity import Limits
 from lardon.dispatch.remote.errors import PoolClosed
 from lardon.dispatch.remote.function import write_call
 from lardon.dispatch.remote.handle import RemoteHandle
-from lardon.dispatch.remote.line import ESTIMATE, RESULT, Line, written
+from lardon.dispatch.remote.line import ESTIMATE, RESULT, Line, forgotten, written
 from lardon.dispatch.remote.options import (
     PoolTimings,
     RemoteStatistics,
@@ -289,7 +289,10 @@ class RemotePool:
             raise NotFoundError(message, ref=name)
         if not handle.done():
             raise refuse(InvalidError, "name", name, "the name of a job that is over")
-        self._records.forget(handle.id)
+        # Its record stays as long as a duplicate of it may come, which has to be stopped.
+        kept = self._operator.change(handle.id, forgotten)
+        if kept.closed:
+            self._records.forget(handle.id)
         with self._waiter.lock:
             self._handles.pop(handle.id, None)
             self._names.discard(name)
