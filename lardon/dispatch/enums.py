@@ -92,3 +92,12 @@ class Action(ClosedEnum):
     """Put the same object back to pending."""
     STOP = "stop"
     """Leave it ended."""
+
+
+class Shape(ClosedEnum):
+    """Which scheduler a backend behaves like."""
+
+    SLURM = "slurm"
+    """Names repeat, starting is gated, a lost node ends its jobs, a hold keeps from starting."""
+    KUBEFLOW = "kubeflow"
+    """Names are unique, a stop deletes, a lost node wedges its jobs, a hold ends a running one."""

@@ -90,3 +90,7 @@ class MissingExtra(DispatchError, ImportError):
     """A package of the extra named by `extra` is not installed."""
 
     extra: str = "dispatch"
+
+
+class BackendClosed(DispatchError, RuntimeError):
+    """The backend was closed and takes no more calls; the objects live on."""
