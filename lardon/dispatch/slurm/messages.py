@@ -49,13 +49,12 @@ SUBMIT_REFUSALS: Final = frozenset(
 """What `sbatch` gives as the reason of a submission that the controller turned down."""
 
 _SUBMIT_REASON: Final = re.compile(r"sbatch: error: Batch job submission failed: (.+)")
-# What the controller says first, about the resource that it then refuses for.
-_SUBMIT_PRELUDE: Final = frozenset(
-    {
-        "sbatch: error: Memory specification can not be satisfied",
-        "sbatch: error: CPU count per node can not be satisfied",
-        "sbatch: error: Node count specification invalid",
-    }
+# What the controller says first, about the thing that it then refuses for.
+_SUBMIT_PRELUDE: Final = re.compile(
+    r"sbatch: error: (?:Memory specification can not be satisfied"
+    r"|CPU count per node can not be satisfied"
+    r"|Node count specification invalid"
+    r"|invalid partition specified: \S+)"
 )
 _CANCEL_REASON: Final = re.compile(r"scancel: error: Kill job error on job id (\d+): (.+)")
 _CANCEL_STATUSES: Final = frozenset({1, 210})
@@ -118,7 +117,7 @@ def _submit_refusal(lines: list[str]) -> str | None:
     found = _SUBMIT_REASON.fullmatch(lines[-1])
     if found is None or found[1] not in SUBMIT_REFUSALS:
         return None
-    return found[1] if all(line in _SUBMIT_PRELUDE for line in lines[:-1]) else None
+    return found[1] if all(map(_SUBMIT_PRELUDE.fullmatch, lines[:-1])) else None
 
 
 def _cancel_refusal(argv: Sequence[str], lines: list[str]) -> str | None:

@@ -109,7 +109,7 @@ def _answers(
 ) -> tuple[Answer, ...]:  # fmt: skip
     """Return the answers of the calls that ran; raise `_Doubt` when they cannot be right."""
     if status is None:
-        why = "the connection failed, and what the script came to was not read"
+        why = f"what the script came to was not read: {_shown(stderr) or 'no connection'}"
         raise _Doubt(why)
     answers = []
     for number, (reported, text) in _reports(stderr, nonce).items():

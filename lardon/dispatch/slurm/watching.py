@@ -1,0 +1,109 @@
+"""Changes on the cluster as streams: one thread asks, for all watchers together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lardon.clock import Clock
+from lardon.dispatch.errors import DispatchError
+from lardon.dispatch.memory.stream import MemoryStream
+from lardon.dispatch.model import Observation, Ref
+
+SLOWEST: Final = 20
+"""A cluster that does not answer is asked ever less, down to once in so many intervals."""
+
+_log: Final = logging.getLogger(__name__)
+
+Seen = dict[Ref, Observation]
+
+
+class Poller:
+    """
+    Asks what there is, at every interval while somebody watches, and tells each what changed.
+
+    Args:
+        look: Returns the observation of every object; given refs that a watcher has seen
+            before, it says what became of those too.
+        poll_s: Seconds between two questions.
+        clock: What the intervals are measured with.
+
+    """
+
+    def __init__(
+        self,
+        look: Callable[[frozenset[Ref]], Mapping[Ref, Observation]],
+        poll_s: float,
+        clock: Clock,
+    ) -> None:
+        self._look = look
+        self._poll_s = poll_s
+        self._clock = clock
+        # Guards the attributes below; notified when a watcher comes, and on close. The cluster
+        # is asked with it released.
+        self._changed = threading.Condition()
+        self._watchers: list[tuple[MemoryStream, Seen]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(
+        self, make: Callable[[list[Observation]], MemoryStream]
+    ) -> MemoryStream:  # fmt: skip
+        """Return a new stream that begins with everything there is; it asks the cluster."""
+        seen = dict(self._look(frozenset()))
+        stream = make(list(seen.values()))
+        with self._changed:
+            if self._closed:
+                stream.close()
+                return stream
+            self._watchers.append((stream, seen))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="slurm-poll", daemon=True)
+                self._thread.start()
+        return stream
+
+    def close(self) -> None:
+        """End every stream, and the thread."""
+        with self._changed:
+            self._closed = True
+            watchers, self._watchers = self._watchers, []
+            self._changed.notify_all()
+        for stream, _ in watchers:
+            stream.close()
+
+    def _run(self) -> None:
+        delay_s = self._poll_s
+        while self._pause(delay_s):
+            try:
+                self._tell()
+                delay_s = self._poll_s
+            except DispatchError as error:
+                # What was seen last stands: an outage says nothing about a job.
+                delay_s = min(2 * delay_s, SLOWEST * self._poll_s)
+                _log.warning("asking again in %.0f s: %s", delay_s, error)
+
+    def _pause(self, delay_s: float) -> bool:
+        """Wait; return whether somebody still watches. The thread ends when nobody does."""
+        with self._changed:
+            self._clock.wait_for(self._changed, lambda: self._closed, delay_s)
+            self._watchers = [one for one in self._watchers if not one[0].closed]
+            if self._closed or not self._watchers:
+                self._thread = None
+                return False
+            return True
+
+    def _tell(self) -> None:
+        with self._changed:
+            watchers = list(self._watchers)
+        now = self._look(frozenset(ref for _, seen in watchers for ref in seen))
+        for stream, seen in watchers:
+            for ref, observation in now.items():
+                if observation.known or ref in seen:
+                    if seen.get(ref) != observation:
+                        stream.send(observation)
+                    seen[ref] = observation
+            # What nobody knows any more was told of once.
+            for ref in [ref for ref, one in seen.items() if not one.known]:
+                del seen[ref]
