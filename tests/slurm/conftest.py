@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import datetime
 import os
+import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
 
-NONCE: Final = "0123456789abcdef0123456789abcdef"
+from lardon.dispatch.slurm import LocalTransport, SlurmBackend
+from lardon.testing.slurm_cluster import SlurmCluster, missing_packages
+from tests.slurm.jobs import BOUND_S, eventually
+from tests.slurm.sshd import MISSING as NO_SSHD
+from tests.slurm.sshd import Sshd, sshd
+
 PATIENCE_S: Final = 15.0
-SHELLS: Final = ("dash", "bash")
-
-
-def soon(seconds: float = 3600) -> datetime.datetime:
-    """Return a deadline that far from now."""
-    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
 
 
 class Running:
@@ -72,14 +72,14 @@ class ScriptedSlurm:
         Put a command on PATH that logs its arguments and then runs *body* in sh.
 
         Two functions wait: `meet` tells the test that the command runs, and `stay` blocks
-        until the test opens the other pipe.
+        until the test opens the other pipe; it starts no process that would outlive its shell.
         """
         file = self.bin / name
         file.write_text(
             "#!/bin/sh\n"
             f'printf "%s\\n" "{name} $*" >> {self.log}\n'
             f"meet() {{ echo > {self.entered}; }}\n"
-            f"stay() {{ cat {self.go_on} > /dev/null; }}\n"
+            f"stay() {{ read -r _ < {self.go_on}; }}\n"
             f"{body}\n"
         )
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
@@ -125,3 +125,84 @@ def scripted(tmp_path: Path) -> Iterator[ScriptedSlurm]:
     one.command("scontrol", "exit 0")
     yield one
     one.end_all()
+
+
+# Real clusters --------------------------------------------------------------------
+
+
+def _cluster(name: str, **how: Any) -> SlurmCluster:
+    absent = missing_packages()
+    if absent:
+        pytest.skip(f"packages are not installed: {' '.join(absent)}")
+    # pytest's own folders are too deep for the sockets below them.
+    folder = tempfile.mkdtemp(prefix=f"lardon-{name}-")
+    return SlurmCluster(folder, **how)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[SlurmCluster]:
+    """Return a cluster of three nodes that every test may use, and none may break."""
+    one = _cluster("slurm", nodes=3, cpus=4, ram_mib=4000)
+    with one:
+        yield one
+    shutil.rmtree(one.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def fragile_cluster() -> Iterator[SlurmCluster]:
+    """Return a cluster of two nodes that forgets soon, gives ids again, and may be broken."""
+    settings = {"MinJobAge": "2", "SlurmdTimeout": "5", "MaxJobId": "20"}
+    one = _cluster("fragile", nodes=2, cpus=4, ram_mib=4000, settings=settings)
+    with one:
+        yield one
+    shutil.rmtree(one.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def make_backend() -> Iterator[Callable[..., SlurmBackend]]:
+    """Return a maker of backends whose jobs are cancelled and gone when the test ends."""
+    made: list[tuple[SlurmBackend, SlurmCluster]] = []
+    # The jobs of the cluster may run as somebody else.
+    output = tempfile.mkdtemp(prefix="lardon-out-")
+
+    def make(cluster: SlurmCluster, transport: Any = None, **settings: Any) -> SlurmBackend:
+        how: dict[str, Any] = {
+            "bound_s": BOUND_S,
+            "poll_s": 0.2,
+            "output_folder": output,
+        } | settings
+        backend = SlurmBackend(transport or LocalTransport(environment=cluster.environment), **how)
+        made.append((backend, cluster))
+        return backend
+
+    yield make
+    for backend, cluster in made:
+        backend.close()
+        for name in (*cluster.nodes, "slurmctld"):
+            cluster.resume(name)
+        if cluster.runs("slurmctld"):
+            _end_jobs(cluster)
+    shutil.rmtree(output, ignore_errors=True)
+
+
+def _end_jobs(cluster: SlurmCluster) -> None:
+    cluster.client("scancel", "--me")
+    listing = ("squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING", "-o", "%A")
+    eventually(lambda: cluster.client(*listing), lambda done: not done.stdout.strip())
+
+
+@pytest.fixture
+def backend(
+    shared_cluster: SlurmCluster, make_backend: Callable[..., SlurmBackend]
+) -> SlurmBackend:
+    """Return a backend for the shared cluster."""
+    return make_backend(shared_cluster)
+
+
+@pytest.fixture(scope="session")
+def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """Return an sshd on loopback."""
+    if NO_SSHD:
+        pytest.skip(f"packages are not installed: {' '.join(NO_SSHD)}")
+    with sshd(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
