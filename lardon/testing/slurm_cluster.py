@@ -69,6 +69,7 @@ class SlurmCluster:
         cpus: CPUs that each node claims; the machine may have fewer.
         ram_mib: MiB of memory that each node claims.
         settings: Lines of slurm.conf that replace the ones chosen here, by their key.
+        lines: Further lines, such as partitions beside ``main``.
 
     """
 
@@ -80,6 +81,7 @@ class SlurmCluster:
         cpus: int = 2,
         ram_mib: int = 2000,
         settings: Mapping[str, str] | None = None,
+        lines: Sequence[str] = (),
     ) -> None:
         self.folder = Path(folder).resolve()
         if len(str(self.folder)) > LONGEST_FOLDER:
@@ -88,6 +90,7 @@ class SlurmCluster:
         self.nodes = tuple(f"n{number}" for number in range(1, nodes + 1))
         self._size = (cpus, ram_mib)
         self._settings = dict(settings or {})
+        self._lines = tuple(lines)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -233,6 +236,7 @@ class SlurmCluster:
                     ram_mib=ram_mib,
                     ports=free_ports(1 + len(self.nodes)),
                     settings=self._settings,
+                    lines=self._lines,
                 )
             )
 

@@ -24,6 +24,7 @@ def configuration(
     ram_mib: int,
     ports: Sequence[int],
     settings: Mapping[str, str],
+    lines: Sequence[str] = (),
 ) -> str:
     """
     Return the text of slurm.conf.
@@ -35,6 +36,7 @@ def configuration(
         ram_mib: MiB of each node.
         ports: The controller's, then each node's.
         settings: Values that replace the ones chosen here, by their key.
+        lines: What comes at the end, such as further partitions.
 
     """
     user = getpass.getuser()
@@ -82,14 +84,14 @@ def configuration(
         "Waittime": "0",
         **settings,
     }
-    lines = [f"{key}={value}" for key, value in chosen.items()]
+    text = [f"{key}={value}" for key, value in chosen.items()]
     for name, port in zip(nodes, ports[1:], strict=True):
-        lines.append(
+        text.append(
             f"NodeName={name} NodeHostName={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
             f"Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 "
             f"RealMemory={ram_mib} State=UNKNOWN"
         )
-    lines.append(
+    text.append(
         "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP DefMemPerCPU=100"
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*text, *lines]) + "\n"

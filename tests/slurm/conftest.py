@@ -142,7 +142,14 @@ def _cluster(name: str, **how: Any) -> SlurmCluster:
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[SlurmCluster]:
     """Return a cluster of three nodes that every test may use, and none may break."""
-    one = _cluster("slurm", nodes=3, cpus=4, ram_mib=4000)
+    one = _cluster(
+        "slurm",
+        nodes=3,
+        cpus=4,
+        ram_mib=4000,
+        settings={"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"},
+        lines=["PartitionName=urgent Nodes=ALL PriorityTier=10 State=UP DefMemPerCPU=100"],
+    )
     with one:
         yield one
     shutil.rmtree(one.folder, ignore_errors=True)
@@ -178,14 +185,28 @@ def make_backend() -> Iterator[Callable[..., SlurmBackend]]:
     yield make
     for backend, cluster in made:
         backend.close()
-        for name in (*cluster.nodes, "slurmctld"):
-            cluster.resume(name)
-        if cluster.runs("slurmctld"):
-            _end_jobs(cluster)
+        _end_jobs(cluster)
     shutil.rmtree(output, ignore_errors=True)
 
 
+@pytest.fixture
+def end_jobs() -> Callable[[SlurmCluster], None]:
+    """Return what ends every job of a cluster, and mends what a test has broken."""
+    return _end_jobs
+
+
 def _end_jobs(cluster: SlurmCluster) -> None:
+    for name in ("slurmctld", *cluster.nodes):
+        cluster.resume(name)
+    if not cluster.runs("slurmctld"):
+        cluster.start_controller()
+    lost = [node for node in cluster.nodes if not cluster.runs(node)]
+    for node in lost:
+        cluster.start_node(node)
+    for node in cluster.nodes:
+        cluster.client("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    if lost:
+        cluster.wait_nodes()
     cluster.client("scancel", "--me")
     listing = ("squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING", "-o", "%A")
     eventually(lambda: cluster.client(*listing), lambda done: not done.stdout.strip())

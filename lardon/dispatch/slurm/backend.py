@@ -12,7 +12,7 @@ import attrs
 from lardon.clock import Clock, MachineClock
 from lardon.dispatch.decoding import Document, decode
 from lardon.dispatch.enums import Action, Capability, Source, State, Tristate
-from lardon.dispatch.errors import BackendClosed, InvalidError, NotFoundError
+from lardon.dispatch.errors import BackendClosed, InvalidError, NotFoundError, RefusedError
 from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.model import (
     CallMeta,
@@ -32,7 +32,7 @@ from lardon.dispatch.slurm.cessation import cessation
 from lardon.dispatch.slurm.cluster import Cluster
 from lardon.dispatch.slurm.facts import ClusterFacts
 from lardon.dispatch.slurm.host import Host
-from lardon.dispatch.slurm.listing import PREFIX
+from lardon.dispatch.slurm.listing import PREFIX, Listing
 from lardon.dispatch.slurm.output import output_path, read_part, reading_script
 from lardon.dispatch.slurm.rows import observed
 from lardon.dispatch.slurm.settings import SlurmDocument, SlurmSettings
@@ -75,16 +75,18 @@ class SlurmBackend:
             raise refuse(InvalidError, name, settings[name], "one of the settings of a backend")
         self.settings = SlurmSettings(**settings)
         self._clock: Clock = MachineClock() if clock is None else clock
-        draw: Callable[[], str] = nonce or (lambda: secrets.token_hex(16))
+        self._draw: Callable[[], str] = nonce or (lambda: secrets.token_hex(16))
         self._host = Host(
             LocalTransport() if transport is None else transport,
             bound_s=self.settings.bound_s,
             clock=self._clock,
-            nonce=draw,
+            nonce=self._draw,
         )
         self._cluster = Cluster(self._host, self.settings, self._clock)
-        self._actor = Actor(self._cluster, self._clock, draw, self._pause)
+        self._actor = Actor(self._cluster, self._clock, self._draw, self._pause)
+        self._read_only = False
         self._poller = Poller(self._look, self.settings.poll_s, self._clock)
+        self._cluster.on_listing = self._tell_watchers
         # Guards the flag; notified on close, so that who waits between two looks goes at once.
         self._closing = threading.Condition()
         self._closed = False
@@ -96,6 +98,15 @@ class SlurmBackend:
         """Return a backend as a JSON document describes it; see `lardon.dispatch.registry`."""
         document = decode(SlurmDocument, settings)
         return cls(document.transport(), clock=clock, **document.settings())
+
+    def view(self, *, read_only: bool = False) -> SlurmBackend:
+        """Return another backend for the same cluster; a read-only one refuses every change."""
+        settings = attrs.asdict(self.settings, recurse=False)
+        other = SlurmBackend(
+            self._host.transport, clock=self._clock, nonce=self._draw, **settings
+        )  # fmt: skip
+        other._read_only = read_only
+        return other
 
     # Backend
 
@@ -279,12 +290,19 @@ class SlurmBackend:
 
     def _actor_if_open(self) -> Actor:
         self._check_open()
+        if self._read_only:
+            message = "this view is read-only, and changes nothing"
+            raise RefusedError(message)
         return self._actor
 
     def _pause(self, seconds: float) -> None:
         with self._closing:
             self._clock.wait_for(self._closing, lambda: self._closed, seconds)
         self._check_open()
+
+    def _tell_watchers(self, question: int, listing: Listing) -> None:
+        if self._poller.watched:
+            self._poller.heard(question, self._cluster.observations(listing.rows))
 
     def _look(self, before: frozenset[Ref]) -> dict[Ref, Observation]:
         """Return what there is, and what became of what was there before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import shlex
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -27,7 +27,7 @@ from lardon.governor.checks import refuse
 K = TypeVar("K")
 V = TypeVar("V")
 
-SQUEUE: Final = "TZ=UTC0 timeout -s KILL {bound:g}s squeue --json --me --states=all </dev/null\n"
+SQUEUE: Final = "TZ=UTC0 timeout -s KILL {bound}s squeue --json --me --states=all </dev/null\n"
 """
 One call for all jobs. The versions that heed the options print fewer rows for them; 22.05
 prints every job of the cluster all the same.
@@ -44,13 +44,15 @@ class Cluster:
         self.host = host
         self.settings = settings
         self._clock = clock
-        # Guards the three below. Held while the cluster is asked for its facts, which is once.
+        # Guards the two below. Held while the cluster is asked for its facts, which is once.
         self._lock = threading.Lock()
         self._facts: ClusterFacts | None = None
         self._terms: LandingTerms | None = None
-        # Whether a killed job ran out of memory, by id and submit time; guarded by its own lock,
-        # which is held for bookkeeping alone.
-        self._evidence_lock = threading.Lock()
+        self.on_listing: Callable[[int, Listing], None] = _nobody_listens
+        # Guards the three below; held for bookkeeping alone.
+        self._seen_lock = threading.Lock()
+        self._questions = 0
+        # Whether a killed job ran out of memory, by id and submit time.
         self._out_of_memory: dict[tuple[int, int], bool] = {}
         self._absent_since: dict[Ref, float] = {}
 
@@ -103,11 +105,15 @@ class Cluster:
     # The queue ---------------------------------------------------------------------
 
     def listing(self) -> Listing:
-        """Ask for the whole queue, and return the jobs of ours in it."""
+        """Ask for the whole queue, and return the jobs of ours in it; watchers hear of it."""
         user_id = self.facts().user_id
-        return parse_listing(
-            self.host.ask(SQUEUE.format(bound=self.settings.bound_s)), user_id
-        )  # fmt: skip
+        with self._seen_lock:
+            self._questions += 1
+            question = self._questions
+        printed = self.host.ask(SQUEUE.format(bound=f"{self.settings.bound_s:g}"))
+        listing = parse_listing(printed, user_id)
+        self.on_listing(question, listing)
+        return listing
 
     def row(self, ref: Ref) -> JobRow | None:
         """Return the row that matches all of *ref*, None when the queue has none."""
@@ -151,13 +157,13 @@ class Cluster:
 
     def absent_for(self, ref: Ref) -> float | None:
         """Return for how many seconds nobody has known of *ref*; None when somebody does."""
-        with self._evidence_lock:
+        with self._seen_lock:
             since = self._absent_since.get(ref)
         return None if since is None else self._clock.monotonic() - since
 
     def _note_absence(self, refs: Iterable[Ref], seen: Iterable[Ref]) -> None:
         now, there = self._clock.monotonic(), set(seen)
-        with self._evidence_lock:
+        with self._seen_lock:
             for ref in refs:
                 if ref in there:
                     self._absent_since.pop(ref, None)
@@ -173,7 +179,7 @@ class Cluster:
     # Memory ------------------------------------------------------------------------
 
     def _look_for_evidence(self, rows: Iterable[JobRow]) -> None:
-        with self._evidence_lock:
+        with self._seen_lock:
             known = set(self._out_of_memory)
         doubtful = [
             row
@@ -186,7 +192,7 @@ class Cluster:
             return
         printed = self.host.ask(evidence_script(doubtful, self.settings.output_folder))
         found = out_of_memory_in(printed)
-        with self._evidence_lock:
+        with self._seen_lock:
             for row in doubtful:
                 self._out_of_memory[row.job_id, row.submit_time] = row.job_id in found
             _keep_newest(self._out_of_memory)
@@ -194,12 +200,16 @@ class Cluster:
     def _with_evidence(self, row: JobRow, observation: Observation) -> Observation:
         if observation.state is not State.ENDED:
             return observation
-        with self._evidence_lock:
+        with self._seen_lock:
             out_of_memory = self._out_of_memory.get((row.job_id, row.submit_time), False)
         if not out_of_memory:
             return observation
         detail = f"{observation.detail}: its stderr says that it exceeded its memory"
         return attrs.evolve(observation, cause=Cause.OUT_OF_MEMORY, detail=detail)
+
+
+def _nobody_listens(_question: int, _listing: Listing) -> None:
+    """Stand for the one who wants to hear of every listing, until there is one."""
 
 
 def _keep_newest(remembered: dict[K, V]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from lardon.clock import Clock
-from lardon.dispatch.errors import DispatchError
+from lardon.dispatch.errors import BackendClosed, DispatchError
 from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.model import Observation, Ref
 
@@ -23,6 +23,8 @@ Seen = dict[Ref, Observation]
 class Poller:
     """
     Asks what there is, at every interval while somebody watches, and tells each what changed.
+
+    Whatever else asks for the queue tells the watchers too, see `heard`.
 
     Args:
         look: Returns the observation of every object; given refs that a watcher has seen
@@ -41,16 +43,22 @@ class Poller:
         self._look = look
         self._poll_s = poll_s
         self._clock = clock
-        # Guards the attributes below; notified when a watcher comes, and on close. The cluster
-        # is asked with it released.
+        # Guards the attributes below; notified on close. Taken before a stream's own lock; the
+        # cluster is asked with it released.
         self._changed = threading.Condition()
         self._watchers: list[tuple[MemoryStream, Seen]] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        # Which question was told of last: an older answer that comes later is old news.
+        self._told = 0
 
-    def add(
-        self, make: Callable[[list[Observation]], MemoryStream]
-    ) -> MemoryStream:  # fmt: skip
+    @property
+    def watched(self) -> bool:
+        """Whether there is anybody to tell."""
+        with self._changed:
+            return bool(self._watchers)
+
+    def add(self, make: Callable[[list[Observation]], MemoryStream]) -> MemoryStream:
         """Return a new stream that begins with everything there is; it asks the cluster."""
         seen = dict(self._look(frozenset()))
         stream = make(list(seen.values()))
@@ -63,6 +71,18 @@ class Poller:
                 self._thread = threading.Thread(target=self._run, name="slurm-poll", daemon=True)
                 self._thread.start()
         return stream
+
+    def heard(self, question: int, observations: Iterable[Observation]) -> None:
+        """Tell every watcher what is new in the answer to that *question*; numbers grow."""
+        with self._changed:
+            if question < self._told:
+                return
+            self._told = question
+            for stream, seen in self._watchers:
+                for one in observations:
+                    if seen.get(one.ref) != one:
+                        seen[one.ref] = one
+                        stream.send(one)
 
     def close(self) -> None:
         """End every stream, and the thread."""
@@ -77,8 +97,10 @@ class Poller:
         delay_s = self._poll_s
         while self._pause(delay_s):
             try:
-                self._tell()
+                self._poll()
                 delay_s = self._poll_s
+            except BackendClosed:
+                continue
             except DispatchError as error:
                 # What was seen last stands: an outage says nothing about a job.
                 delay_s = min(2 * delay_s, SLOWEST * self._poll_s)
@@ -94,16 +116,14 @@ class Poller:
                 return False
             return True
 
-    def _tell(self) -> None:
+    def _poll(self) -> None:
+        """Ask, which tells what is there, and tell what became of what is not there any more."""
         with self._changed:
-            watchers = list(self._watchers)
-        now = self._look(frozenset(ref for _, seen in watchers for ref in seen))
-        for stream, seen in watchers:
-            for ref, observation in now.items():
-                if observation.known or ref in seen:
-                    if seen.get(ref) != observation:
-                        stream.send(observation)
-                    seen[ref] = observation
-            # What nobody knows any more was told of once.
-            for ref in [ref for ref, one in seen.items() if not one.known]:
-                del seen[ref]
+            before = frozenset(ref for _, seen in self._watchers for ref in seen)
+        now = self._look(before)
+        gone = [one for ref, one in now.items() if ref in before and not one.known]
+        with self._changed:
+            for stream, seen in self._watchers:
+                for one in gone:
+                    if seen.pop(one.ref, None) is not None:
+                        stream.send(one)
