@@ -182,10 +182,17 @@ def _written(field: attrs.Attribute[Any]) -> str:
 
 def _refusal(error: BaseException, path: str) -> InvalidError:
     """Return the first thing that is wrong, with the path to it."""
-    from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError
+    from cattrs.errors import (
+        ClassValidationError,
+        ForbiddenExtraKeysError,
+        IterableValidationError,
+    )
 
     if isinstance(error, ClassValidationError):
         return _of_class(error, path)
+    if isinstance(error, IterableValidationError):
+        inner, note = error.group_exceptions()[0][0]
+        return _refusal(inner, f"{path}[{note.index}]")
     if isinstance(error, ForbiddenExtraKeysError):
         unknown = min(error.extra_fields)
         known = ", ".join(_written(field) for field in attrs.fields(error.cl))

@@ -266,9 +266,6 @@ class SaysNothingOfLostNodes(MemoryBackend):
 class RequeuesEverywhere(MemoryBackend):
     """A requeue on Kubeflow returns as if it had done something."""
 
-    def _need_requeue(self, operation: str) -> None:
-        """Need nothing."""
-
     def requeue(self, ref: Ref, meta: CallMeta) -> Ref:
         del meta
         return ref

@@ -72,3 +72,16 @@ def test_asyncio_app(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{blocks} blocks: " in printed for blocks in (16, 8, 24))
     assert "the loop is free" in printed
     assert re.search(r"100,000 blocks: CANCELLED after \d+ blocks", printed)
+
+
+def test_fake_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """Preempted and lost jobs are submitted again, a late hold does nothing, epochs grow."""
+    printed = output_of("fake_cluster.py", capsys)
+
+    epochs = [int(number) for number in re.findall(r"epoch (\d+)", printed)]
+    assert epochs == [1_000_000, 2_000_000, 3_000_000]
+    order = ["cause Preempted", "cause NodeLost", "came too late", "certain at", "cause Completed"]
+    places = [printed.index(text) for text in order]
+    assert places == sorted(places)
+    assert "job 4 is Pending, hold 1" in printed
+    assert "an hour later job 3 is Unknown" in printed

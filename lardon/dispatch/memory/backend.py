@@ -152,13 +152,14 @@ class MemoryBackend:
 
     def requeue(self, ref: Ref, meta: CallMeta) -> Ref:
         """Put the object back to pending (Slurm), and return the ref it has now."""
-        self._need_requeue("requeue")
-        return self._change("requeue", lambda: self._scheduler.requeue(ref, meta), meta)
+        requeuing = self._scheduler.requeuing("requeue")
+        return self._change("requeue", lambda: requeuing.requeue(ref, meta), meta)
 
     def restore_requeue_bit(self, ref: Ref, meta: CallMeta) -> None:
         """Clear the requeue bit (Slurm)."""
-        self._need_requeue("restore_requeue_bit")
-        self._change("restore_requeue_bit", lambda: self._scheduler.restore_requeue_bit(ref), meta)
+        operation = "restore_requeue_bit"
+        requeuing = self._scheduler.requeuing(operation)
+        self._change(operation, lambda: requeuing.restore_requeue_bit(ref), meta)
 
     # The others
 
@@ -225,11 +226,6 @@ class MemoryBackend:
         if self._closed:
             message = "the backend is closed"
             raise BackendClosed(message)
-
-    def _need_requeue(self, operation: str) -> None:
-        if self._world.settings.shape is not Shape.SLURM:
-            message = f"Kubeflow has no {operation}"
-            raise UnsupportedError(message, operation=operation)
 
     def _change(self, operation: str, act: Callable[[], T], meta: CallMeta | None = None) -> T:
         world = self._world

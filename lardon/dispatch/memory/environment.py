@@ -87,7 +87,7 @@ class MemoryEnvironment:
     def requeue_externally(self, ref: Ref) -> Ref:
         """Let somebody else requeue it, who leaves the bit set; return the ref it has now."""
         with self._world.entered():
-            return self._scheduler.requeue_externally(ref)
+            return self._scheduler.requeuing("requeue_externally").requeue_externally(ref)
 
     def environment(self, ref: Ref) -> dict[str, str]:
         """Return the DISPATCH_ variables of the current or last execution; empty before one."""
@@ -119,8 +119,7 @@ class MemoryEnvironment:
             return [attempt for record in mine for attempt in _attempts(record)]
 
 
-def _attempts(record: Record) -> tuple[str, ...]:
+def _attempts(record: Record) -> list[str]:
     current = record.execution
-    if record.state is State.RUNNING and current is not None:
-        return (*record.adrift, current.attempt)
-    return record.adrift
+    live = [*record.adrift, *([current] if current and record.state is State.RUNNING else [])]
+    return [one.attempt for one in live]

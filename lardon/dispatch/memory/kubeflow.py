@@ -8,7 +8,7 @@ from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.errors import RefusedError, UnsupportedError
 from lardon.dispatch.memory.record import Annotations, Record
 from lardon.dispatch.memory.scheduler import Scheduler
-from lardon.dispatch.model import CallMeta, HoldMeta, JobSpec, Ref
+from lardon.dispatch.model import HoldMeta, JobSpec, Ref
 
 
 class KubeflowScheduler(Scheduler):
@@ -37,13 +37,10 @@ class KubeflowScheduler(Scheduler):
         record.annotations = Annotations(meta.instance, meta.placed_by, meta.until, meta.reason)
         self._end_if_held(record)
 
-    def requeue(self, ref: Ref, meta: CallMeta) -> NoReturn:  # noqa: ARG002  nothing to look at
-        """Refuse: nothing puts an object of Kubeflow back."""
-        self._no_requeue("requeue")
-
-    def restore_requeue_bit(self, ref: Ref) -> NoReturn:  # noqa: ARG002  nothing to look at
-        """Refuse: there is no such bit."""
-        self._no_requeue("restore_requeue_bit")
+    def requeuing(self, operation: str) -> NoReturn:
+        """Refuse: nothing puts an object of Kubeflow back, and there is no such bit."""
+        message = f"Kubeflow has no {operation}"
+        raise UnsupportedError(message, operation=operation)
 
     def preempt(self, ref: Ref) -> None:
         """Send the object back to pending; its restart counter does not count that."""
@@ -53,10 +50,6 @@ class KubeflowScheduler(Scheduler):
             raise RefusedError(message)
         record.move(State.PENDING, Cause.PREEMPTED)
         self.world.changed(record)
-
-    def requeue_externally(self, ref: Ref) -> NoReturn:  # noqa: ARG002  nothing to look at
-        """Refuse: nobody can."""
-        self._no_requeue("requeue_externally")
 
     def _node_lost(self, record: Record) -> None:
         # Wedged: it counts as running, and never ends on its own.
@@ -83,8 +76,3 @@ class KubeflowScheduler(Scheduler):
     def _releasable(self, ref: Ref) -> Record:
         # What a hold has ended keeps the hold, until it is released or the object is gone.
         return self.world.record(ref)
-
-    @staticmethod
-    def _no_requeue(operation: str) -> NoReturn:
-        message = f"Kubeflow cannot do {operation}"
-        raise UnsupportedError(message, operation=operation)

@@ -85,8 +85,8 @@ class Record:
     executions: int = 0
     lost_at: float | None = None
     """When the node under its current execution was lost."""
-    adrift: tuple[str, ...] = ()
-    """Attempts that were given up with their node lost, and may run on there."""
+    adrift: tuple[Execution, ...] = ()
+    """Executions that were given up with their node lost, and may run on there."""
     ended_at: float | None = None
     evidence_gone: bool = False
     told: Observation | None = None
@@ -96,7 +96,7 @@ class Record:
         """Change the state; what belongs to the old one goes with it."""
         assert state in TRANSITIONS[self.state], (self.ref, self.state, state)
         if self.lost_at is not None and self.execution is not None:
-            self.adrift += (self.execution.attempt,)
+            self.adrift += (self.execution,)
         self.lost_at = None
         self.state = state
         self.cause = cause
@@ -129,7 +129,7 @@ class Record:
             hold_reason=self.annotations.hold_reason if self.annotations else "",
             executions=self.executions,
             node_lost=self.lost_at is not None,
-            adrift=self.adrift,
+            adrift=tuple(one.attempt for one in self.adrift),
             **self._seen(),
         )
 

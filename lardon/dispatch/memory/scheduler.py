@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.errors import FinishedError, RefusedError
@@ -16,6 +16,22 @@ from lardon.dispatch.model import epoch as epoch_of
 
 # Long enough that no two executions of a simulation share one.
 _ATTEMPT_LENGTH: Final = 20
+
+
+class Requeuing(Protocol):
+    """What only Slurm does."""
+
+    def requeue(self, ref: Ref, meta: CallMeta) -> Ref:
+        """Put an object back to pending."""
+        ...
+
+    def restore_requeue_bit(self, ref: Ref) -> None:
+        """Clear the bit."""
+        ...
+
+    def requeue_externally(self, ref: Ref) -> Ref:
+        """Requeue as somebody else does, who leaves the bit set."""
+        ...
 
 
 class Scheduler(abc.ABC):
@@ -63,12 +79,8 @@ class Scheduler(abc.ABC):
         self.world.changed(record)
 
     @abc.abstractmethod
-    def requeue(self, ref: Ref, meta: CallMeta) -> Ref:
-        """Put an object back to pending."""
-
-    @abc.abstractmethod
-    def restore_requeue_bit(self, ref: Ref) -> None:
-        """Clear the bit."""
+    def requeuing(self, operation: str) -> Requeuing:
+        """Return what requeues here, or raise `UnsupportedError` for *operation*."""
 
     def matching(self, name: str) -> list[Record]:
         """Return the objects of a job, by its id or their name, the oldest first."""
@@ -124,10 +136,9 @@ class Scheduler(abc.ABC):
     def recover_node(self, node: str) -> None:
         """Bring a node back: what still counts as running there runs on, the rest is killed."""
         for record in self.world.every():
-            if record.execution is None or record.execution.node != node:
-                continue
-            record.adrift = ()
-            if record.lost_at is not None:
+            record.adrift = tuple(one for one in record.adrift if one.node != node)
+            ran = record.execution
+            if record.lost_at is not None and ran is not None and ran.node == node:
                 record.lost_at = None
                 self._node_back(record)
 
@@ -145,10 +156,6 @@ class Scheduler(abc.ABC):
         record = self.world.record(ref)
         record.admin_held = False
         self.world.changed(record)
-
-    @abc.abstractmethod
-    def requeue_externally(self, ref: Ref) -> Ref:
-        """Requeue as somebody else does, who leaves the bit set."""
 
     # Shared by the shapes
 
