@@ -10,7 +10,12 @@ from pathlib import Path
 CREDENTIAL_TTL_S = 8
 """
 How long the controller takes a request that waited: munge's own 300 s make a test of the
-landing bound take half an hour. cred_expire shortens what a requeued job waits for.
+landing bound take half an hour.
+"""
+LAUNCH_CREDENTIAL_S = 5
+"""
+A requeued job waits for a second more; with less than this, Slurm 22.05 takes its default of
+two minutes.
 """
 MESSAGE_TIMEOUT_S = 4
 """After so long a client gives up; the bound of a call must exceed it."""
@@ -41,7 +46,9 @@ def configuration(
     """
     user = getpass.getuser()
     host = platform.node().partition(".")[0]
-    info = f"socket={folder}/run/munge.socket,cred_expire=5,ttl={CREDENTIAL_TTL_S}"
+    info = (
+        f"socket={folder}/run/munge.socket,cred_expire={LAUNCH_CREDENTIAL_S},ttl={CREDENTIAL_TTL_S}"
+    )
     chosen = {
         "ClusterName": "lardon",
         "SlurmctldHost": f"{host}(127.0.0.1)",

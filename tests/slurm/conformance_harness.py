@@ -81,8 +81,8 @@ class SlurmHarness(Harness):
 
     adapter = "slurm"
     settings: Mapping[str, Any] = {"bound": "5s", "skew": "2s"}
-    # Over the half minute after which Slurm looks at time limits.
-    timings = Timings(wait_s=45, quiet_s=1.0, poll_s=0.25)
+    # `run` gives the scheduler a tick before the suite looks.
+    timings = Timings(wait_s=45, quiet_s=0.5, poll_s=0.25)
     watch_buffer = 8
 
     def __init__(self, cluster: SlurmCluster, clean: Callable[[SlurmCluster], None]) -> None:
@@ -130,7 +130,9 @@ class SlurmHarness(Harness):
         self._tell(ref, "oom")
 
     def time_out(self, ref: Ref) -> None:
-        self._scontrol("update", f"JobId={ref.id}", "TimeLimit=0")
+        """Let the suite do without: see `test_real_time_limit`."""
+        message = "Slurm looks at time limits every half minute, which is tested on the side"
+        raise Lacking(message)
 
     def preempt(self, ref: Ref) -> None:
         (node,) = seen(self._backend, ref).nodes
@@ -219,10 +221,9 @@ class SlurmHarness(Harness):
 
 
 class ForgetfulHarness(SlurmHarness):
-    """Plays a cluster that forgets ended jobs soon, gives ids again and misses nodes soon."""
+    """Plays a cluster that forgets ended jobs soon and gives their ids again."""
 
     # MinJobAge is 2 s, and Slurm looks for old records every few seconds.
-    timings = Timings(wait_s=10, quiet_s=1.0, poll_s=0.25)
+    timings = Timings(wait_s=9, quiet_s=0.5, poll_s=0.25)
     min_job_age_s = 2
-    max_job_id = 20
-    node_timeout_s = 30
+    max_job_id = 30

@@ -15,9 +15,10 @@ from typing import Any, Final
 import psutil
 import pytest
 
+from lardon.dispatch.model import Ref
 from lardon.dispatch.slurm import LocalTransport, SlurmBackend
 from lardon.testing.slurm_cluster import SlurmCluster, missing_packages
-from tests.slurm.jobs import BOUND_S, eventually
+from tests.slurm.jobs import BOUND_S, eventually, spec
 from tests.slurm.sshd import MISSING as NO_SSHD
 from tests.slurm.sshd import Sshd, sshd
 
@@ -158,10 +159,27 @@ def shared_cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture(scope="session")
 def fragile_cluster() -> Iterator[SlurmCluster]:
     """Return a cluster of two nodes that forgets soon, gives ids again, and may be broken."""
-    settings = {"MinJobAge": "2", "SlurmdTimeout": "5", "MaxJobId": "20"}
+    settings = {"MinJobAge": "2", "SlurmdTimeout": "3", "MaxJobId": "30"}
     one = _cluster("fragile", nodes=2, cpus=4, ram_mib=4000, settings=settings)
     with one:
         yield one
+    shutil.rmtree(one.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def timing_out() -> Iterator[tuple[SlurmBackend, Ref]]:
+    """
+    Return a job that reaches its time limit while other tests run, on a cluster of its own.
+
+    A minute is the shortest limit, and Slurm looks at limits every half minute.
+    """
+    with _cluster("limit", nodes=1) as one:
+        transport = LocalTransport(environment=one.environment)
+        backend = SlurmBackend(transport, bound_s=BOUND_S, output_folder=str(one.folder))
+        ref = backend.start(spec("sleep", "600", time_limit_s=60))
+        backend.open(ref)
+        yield backend, ref
+        backend.close()
     shutil.rmtree(one.folder, ignore_errors=True)
 
 
@@ -189,7 +207,7 @@ def make_backend() -> Iterator[Callable[..., SlurmBackend]]:
     shutil.rmtree(output, ignore_errors=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def end_jobs() -> Callable[[SlurmCluster], None]:
     """Return what ends every job of a cluster, and mends what a test has broken."""
     return _end_jobs

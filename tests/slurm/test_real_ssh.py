@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,19 +14,32 @@ from lardon.dispatch.model import CallMeta, Cause, State
 from lardon.dispatch.slurm import ClusterUnreachable, SlurmBackend, SshTransport
 from lardon.dispatch.slurm.detached import Runner
 from lardon.dispatch.slurm.host import Host
+from lardon.dispatch.slurm.wrapper import Call
 from lardon.testing.slurm_cluster import SlurmCluster
-from tests.slurm.jobs import hold_of, seen, spec, started, until, utc_now, within
+from tests.slurm.jobs import BOUND_S, hold_of, seen, spec, until, utc_now, within
 from tests.slurm.sshd import Sshd
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(120)]
 
-Maker = Callable[..., SlurmBackend]
+
+@pytest.fixture(scope="module")
+def far(
+    shared_cluster: SlurmCluster, ssh_server: Sshd, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SlurmBackend]:
+    """Return a backend that reaches the shared cluster over ssh; it measures the clock once."""
+    transport = ssh_server.transport(**shared_cluster.environment)
+    output = str(tmp_path_factory.mktemp("output"))
+    one = SlurmBackend(transport, bound_s=BOUND_S, output_folder=output)
+    yield one
+    one.close()
 
 
-@pytest.fixture
-def far(shared_cluster: SlurmCluster, ssh_server: Sshd, make_backend: Maker) -> SlurmBackend:
-    """Return a backend that reaches the shared cluster over ssh."""
-    return make_backend(shared_cluster, ssh_server.transport(**shared_cluster.environment))
+@pytest.fixture(autouse=True)
+def _no_job_left(
+    shared_cluster: SlurmCluster, end_jobs: Callable[[SlurmCluster], None]
+) -> Iterator[None]:
+    yield
+    end_jobs(shared_cluster)
 
 
 def test_the_life_of_a_job_over_ssh(far: SlurmBackend) -> None:
@@ -38,15 +51,6 @@ def test_the_life_of_a_job_over_ssh(far: SlurmBackend) -> None:
 
     assert until(far, ref, State.ENDED).cause is Cause.COMPLETED
     assert far.read_output(ref) == b"a  b\n"
-
-
-def test_a_requeue_over_ssh(far: SlurmBackend) -> None:
-    ref = started(far, "sleep", "300")
-
-    again = far.requeue(ref, within())
-
-    assert (seen(far, again).restarts, seen(far, again).requeue_bit) == (1, False)
-    far.stop(again)
 
 
 def test_the_bound_has_two_more_terms_which_are_measured(far: SlurmBackend) -> None:
@@ -77,19 +81,14 @@ def test_the_deadline_is_checked_by_the_host(far: SlurmBackend) -> None:
     assert seen(far, ref).hold_instance is None
 
 
-def test_a_banner_and_a_login_script_are_not_read(
-    shared_cluster: SlurmCluster, ssh_server: Sshd, make_backend: Maker
-) -> None:
+def test_a_banner_and_a_login_script_are_not_read(ssh_server: Sshd) -> None:
     """What a login shell prints before the script is not the answer of a command."""
-    transport = ssh_server.transport(**shared_cluster.environment)
-    noisy = _Noisy(transport)
-    backend = make_backend(shared_cluster, noisy)
+    host = Host(_Noisy(ssh_server.transport()), bound_s=BOUND_S, clock=MachineClock())
 
-    ref = backend.start(spec("true"))
-
-    assert seen(backend, ref).gated
+    assert host.ask("echo 7; echo harmless >&2") == "7\n"
     with pytest.raises(ExpiredError):
-        backend.hold(ref, hold_of(1, seconds=-1))
+        host.change([Call(("true",))], within(-1).deadline, within().deadline)
+    host.close()
 
 
 class _Noisy:
