@@ -174,7 +174,7 @@ def _flag(value: Any) -> bool:
 
 def _words(value: Any) -> tuple[str, ...]:
     """Return the words of a state: one text, or a list of the state and its flags."""
-    words = (value,) if isinstance(value, str) else tuple(value)
+    words = tuple(value) if isinstance(value, list) else (value,)
     if not words or not all(isinstance(one, str) and one for one in words):
         message = f"no state: {value!r}"
         raise TypeError(message)

@@ -81,7 +81,8 @@ def word(text: str) -> str | None:
     ``CANCELLED by 1001`` is its first word, ``CG`` is COMPLETING, and a name that was cut to
     the width of a column (``CANCELLED+``, ``OUT_OF_ME+``) is the one that begins so.
     """
-    found = _WORD.match(text.strip())
+    first, *_ = text.split() or [""]
+    found = _WORD.fullmatch(first)
     if found is None:
         return None
     name = found[1].upper()
