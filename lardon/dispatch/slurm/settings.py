@@ -113,7 +113,7 @@ class SlurmDocument(SlurmSettings):
         if self.host is None:
             if self.ssh_options:
                 rule = "left out where there is no host"
-                raise refuse(InvalidError, "ssh_options", self.ssh_options, rule)
+                raise refuse(InvalidError, "sshOptions", self.ssh_options, rule)
             return LocalTransport(environment=self.environment)
         return SshTransport(self.host, options=self.ssh_options, environment=self.environment)
 
