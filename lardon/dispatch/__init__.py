@@ -11,10 +11,12 @@ The same governed work on other machines: jobs on a cluster, behind one interfac
 `import lardon` does not import this package, so who does not use it does not pay for it.
 """
 
-from lardon.dispatch.enums import Action, Capability, Cause, Source, State, Tristate
+from lardon.dispatch.enums import Action, Capability, Cause, Shape, Source, State, Tristate
 from lardon.dispatch.errors import (
+    BackendClosed,
     CrashedError,
     DispatchError,
+    DuplicateError,
     ExpiredError,
     FinishedError,
     InvalidError,
@@ -61,6 +63,7 @@ __all__ = [
     "Action",
     "Capability",
     "Declarations",
+    "Shape",
     "Source",
     "Support",
     "Tristate",
@@ -69,8 +72,10 @@ __all__ = [
     "RecoveryPolicy",
     "RecoveryRule",
     # Errors
+    "BackendClosed",
     "CrashedError",
     "DispatchError",
+    "DuplicateError",
     "ExpiredError",
     "FinishedError",
     "InvalidError",

@@ -103,7 +103,7 @@ def _converter() -> Converter:
         )
         raise MissingExtra(message, extra="dispatch") from error
 
-    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter = cattrs.Converter()
     for kind in _PLAIN:
         converter.register_structure_hook(kind, _plain)
     converter.register_structure_hook(ClosedEnum, _member)
@@ -127,7 +127,7 @@ def _fields(kind: type[Any], converter: Converter) -> Callable[[Any, Any], Any]:
     renamed: dict[str, Any] = {
         field.name: override(rename=_written(field)) for field in attrs.fields(kind)
     }
-    inner = make_dict_structure_fn(kind, converter, **renamed)
+    inner = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True, **renamed)
 
     def structure(value: Any, wanted: Any) -> Any:
         if not isinstance(value, Mapping):

@@ -50,6 +50,12 @@ class RefusedError(DispatchError):
         super().__init__(reason, reason=reason, **facts)
 
 
+class DuplicateError(RefusedError):
+    """There is an object of this `name` already; after a lost answer it may be our own."""
+
+    name: str = ""
+
+
 class ExpiredError(DispatchError):
     """The call started after its `deadline`, at `started_at` if that is known; nothing was done."""
 

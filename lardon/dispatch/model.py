@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
@@ -168,38 +168,49 @@ class HoldMeta(CallMeta):
     reason: str = attrs.field(default="", metadata=must(any_text))
 
 
-@attrs.frozen(kw_only=True, field_transformer=apply_rules)
+@attrs.frozen(field_transformer=apply_rules)
 class Observation:
     """
     What the scheduler said about one object at one time.
 
-    An object that nobody knows has the state `State.UNKNOWN`, and tells nothing else.
+    An object that nobody knows has the state and the cause Unknown, and tells nothing else.
     """
 
     ref: Ref
     state: State = attrs.field(metadata=must(member(State)))
     cause: Cause | None = attrs.field(default=None, metadata=must(member(Cause), optional=True))
     """Why; None while it runs as it should, or waits for no reason that is known."""
-    exit_code: int | None = attrs.field(default=None, metadata=must(count(), optional=True))
-    restarts: int = attrs.field(default=0, metadata=must(count()))
-    """How often the scheduler says it was put back."""
     requeue_bit: bool = attrs.field(default=False, metadata=must(flag))
     """Whether the scheduler may requeue it on its own authority."""
-    gated: bool = attrs.field(default=False, metadata=must(flag))
-    """Whether it waits to be opened."""
+    restarts: int = attrs.field(default=0, metadata=must(count()))
+    """How often the scheduler says it was put back."""
     hold_instance: int | None = attrs.field(
         default=None, metadata=must(count(1, EPOCH_BOUND), optional=True)
     )
     """Which hold is in place; None is none."""
-    admin_held: bool = attrs.field(default=False, metadata=must(flag))
-    attempt: str | None = attrs.field(default=None, metadata=must(some_text, optional=True))
+    exit_code: int | None = attrs.field(
+        default=None, kw_only=True, metadata=must(count(), optional=True)
+    )
+    gated: bool = attrs.field(default=False, kw_only=True, metadata=must(flag))
+    """Whether it waits to be opened."""
+    admin_held: bool = attrs.field(default=False, kw_only=True, metadata=must(flag))
+    attempt: str | None = attrs.field(
+        default=None, kw_only=True, metadata=must(some_text, optional=True)
+    )
     """The DISPATCH_ATTEMPT of its current or last execution; None before the first."""
-    epoch: int | None = attrs.field(default=None, metadata=must(count(), optional=True))
+    epoch: int | None = attrs.field(
+        default=None, kw_only=True, metadata=must(count(), optional=True)
+    )
     """The DISPATCH_EPOCH of its current or last execution; None before the first."""
-    nodes: Sequence[str] = attrs.field(default=(), metadata=must(texts))
+    nodes: Sequence[str] = attrs.field(default=(), kw_only=True, metadata=must(texts))
     """Where its current or last execution runs or ran, if that is told."""
-    detail: str = attrs.field(default="", metadata=must(any_text))
+    detail: str = attrs.field(default="", kw_only=True, metadata=must(any_text))
     """The scheduler's own words, for people."""
+
+    @classmethod
+    def unknown(cls, ref: Ref) -> Self:
+        """Return what there is to say about an object that nobody knows."""
+        return cls(ref=ref, state=State.UNKNOWN, cause=Cause.UNKNOWN)
 
     @property
     def known(self) -> bool:

@@ -129,6 +129,28 @@ def member(kind: type[E]) -> Check:
     return check
 
 
+def one(kind: type[V]) -> Check:
+    """Return the check for a *kind*, which is made from a mapping of its fields if need be."""
+
+    def check(name: str, value: Any) -> V:
+        if isinstance(value, kind):
+            return value
+        fields = {field.name for field in attrs.fields(kind)}  # type: ignore[arg-type]
+        if not isinstance(value, Mapping):
+            raise refuse(InvalidError, name, value, f"a {kind.__name__}, or its fields")
+        for key in value:
+            if key not in fields:
+                raise refuse(InvalidError, f"{name}.{key}", value[key], "a field that is known")
+        try:
+            return kind(**value)
+        except InvalidError as error:
+            raise refuse(InvalidError, f"{name}.{error.field}", error.value, error.rule) from None
+        except TypeError:
+            raise refuse(InvalidError, name, value, f"all fields of a {kind.__name__}") from None
+
+    return check
+
+
 def table(keys: type[E], values: type[V]) -> Check:
     """Return the check for a mapping from members of *keys* to *values*, copied out."""
 
@@ -136,10 +158,8 @@ def table(keys: type[E], values: type[V]) -> Check:
         if not isinstance(value, Mapping):
             raise refuse(InvalidError, name, value, f"a mapping to {values.__name__}")
         found = {member(keys)(f"{name}.{key}", key): entry for key, entry in value.items()}
-        for key, entry in found.items():
-            if not isinstance(entry, values):
-                raise refuse(InvalidError, f"{name}.{key}", entry, f"a {values.__name__}")
-        return FrozenMap(found)
+        of_values = one(values)
+        return FrozenMap({key: of_values(f"{name}.{key}", found[key]) for key in found})
 
     return check
 

@@ -37,8 +37,8 @@ class Backend(Protocol):
         Create the object of *spec*, gated where `declarations().gated` says so.
 
         Raises:
-            RefusedError: the scheduler took no such job, or has one of this name and names
-                are unique.
+            RefusedError: the scheduler took no such job.
+            DuplicateError: names are unique, and it has an object of this one.
             OutcomeUnknown: it may exist; `find` it after `settles_at`.
 
         """

@@ -35,6 +35,15 @@ class OpensTheEnded(SlurmScheduler):
             super().open(ref)
 
 
+class RefusesToOpenTheEnded(SlurmScheduler):
+    """Open of an ended object is refused like anything else."""
+
+    def open(self, ref: Ref) -> None:
+        if self.world.record(ref).state is State.ENDED:
+            raise RefusedError("no")
+        super().open(ref)
+
+
 class OpensForAdministrators(SlurmScheduler):
     """Open lifts an administrator's hold."""
 
@@ -177,6 +186,24 @@ class TakesDuplicates(KubeflowScheduler):
             return super().start(spec)
         except RefusedError:
             return super().start(attrs.evolve(spec, submission=spec.submission + 1))
+
+
+class NeverWraps(SlurmScheduler):
+    """Ids grow for ever."""
+
+    def start(self, spec: JobSpec) -> Ref:
+        old = super().start(spec)
+        record = self.world.records[old]
+        self.world.rename(record, attrs.evolve(old, id=1000 + record.number))
+        return record.ref
+
+
+class BeginsAndEnds(MemoryStream):
+    """A stream ends before it has told of anything."""
+
+    def __init__(self, first: Any, **rest: Any) -> None:
+        super().__init__(first, **rest)
+        self.close()
 
 
 class FindsOne(MemoryBackend):
@@ -372,6 +399,24 @@ FAULTS: Final = (
         Shape.SLURM,
         "05-open-of-an-ended-object-is-finished",
         scheduler=OpensTheEnded,
+    ),
+    Fault(
+        "an ended object is refused",
+        Shape.SLURM,
+        "05-open-of-an-ended-object-is-finished",
+        scheduler=RefusesToOpenTheEnded,
+    ),
+    Fault(
+        "ids never come round",
+        Shape.SLURM,
+        "07-a-reused-id-is-another-object",
+        scheduler=NeverWraps,
+    ),
+    Fault(
+        "a stream ends at once",
+        Shape.SLURM,
+        "20-a-watcher-sees-every-change",
+        backend=_with_streams(BeginsAndEnds),
     ),
     Fault(
         "an administrator is overruled",

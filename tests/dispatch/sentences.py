@@ -58,3 +58,13 @@ SENTENCES: Final[Mapping[str, str]] = {
     "F1": "it passes the suite in both shapes",
     "F2": "late calls and crashes between steps are played by the harness",
 }
+
+RULES: Final[Mapping[int, str]] = {
+    1: "Seed 000, I1", 2: "Seed 000, C3", 3: "Seed 000, D1", 4: "Seed 000, D5",
+    5: "Seed 000, D7", 6: "Seed 000, E1", 7: "rule 7:", 8: "Seed 000, B1", 9: "Seed 000, S1",
+    10: "Seed 000, S3", 11: "Seed 000, S4", 12: "Seed 000, S6", 13: "Seed 000, S7",
+    14: "Seed 000, S9", 15: "Seed 000, F2", 16: "rule 16:", 17: "4.8.2:", 18: "Seed 000, K1",
+    19: "Seed 000, K2", 20: "Seed 000, K3", 21: "Seed 000, K4", 22: "Seed 000, K5",
+    23: "Seed 000, K6",
+}  # fmt: skip
+"""The rules of dispatch.md, section 2, and how the tests that are about them cite them."""

@@ -7,7 +7,13 @@ import datetime
 import pytest
 
 from lardon.dispatch.enums import Cause, State
-from lardon.dispatch.errors import FinishedError, NotFoundError, RefusedError, UnsupportedError
+from lardon.dispatch.errors import (
+    DuplicateError,
+    FinishedError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedError,
+)
 from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.model import Ref
 from lardon.testing import ManualClock
@@ -26,8 +32,9 @@ def test_names_tell_the_submission_and_are_unique(backend: MemoryBackend) -> Non
 
     assert first.name == f"dj-{JOB.lower()}-s1"
     assert second.name == f"dj-{JOB.lower()}-s2"
-    with pytest.raises(RefusedError, match="exists already"):
+    with pytest.raises(DuplicateError, match="exists already") as caught:
         backend.start(spec(submission=2))
+    assert caught.value.name == second.name
     assert [one.ref for one in backend.find_all(JOB)] == [first, second]
 
 
@@ -136,10 +143,15 @@ def test_a_wedged_object_takes_a_hold_and_is_ended_when_its_node_is_back(
     assert (see(backend, ref).state, see(backend, ref).cause) == (State.ENDED, Cause.HELD)
 
 
-def test_a_node_that_comes_back_frees_what_was_wedged(backend: MemoryBackend) -> None:
-    """dispatch.md, rule 6: it runs on, and can end by itself again."""
+@pytest.mark.parametrize("passed_s", [0, 10_000])
+def test_a_node_that_comes_back_frees_what_was_wedged(
+    backend: MemoryBackend, clock: ManualClock, passed_s: float
+) -> None:
+    """dispatch.md, rule 6: it runs on, and can end by itself again, with new evidence."""
     ref, env = running(backend), backend.env()
     env.lose_node(ref)
+    clock.advance(passed_s)
+    assert see(backend, ref).cause is (Cause.UNKNOWN if passed_s else Cause.NODE_LOST)
 
     env.recover_node(see(backend, ref).nodes[0])
 
@@ -150,8 +162,9 @@ def test_a_node_that_comes_back_frees_what_was_wedged(backend: MemoryBackend) ->
 
 def test_causes_from_pods_fade(clock: ManualClock) -> None:
     """Seed 000, K4: NodeLost, OutOfMemory and NonZeroExit are unknown after evidenceWindow."""
-    backend = kubeflow(clock, evidence_window_s=60, min_job_age_s=1000)
+    backend = kubeflow(clock, evidence_window_s=60)
     env = backend.env()
+    clock.advance(1000)
     refs = {name: running(backend, submission=at) for at, name in enumerate("abcd", start=1)}
     env.lose_node(refs["a"])
     env.out_of_memory(refs["b"])
@@ -259,12 +272,17 @@ def test_a_requeue_is_unsupported(backend: MemoryBackend, clock: ManualClock) ->
     assert backend.env().truth(ref) == before
 
 
-def test_an_end_is_purged_here_too(backend: MemoryBackend, clock: ManualClock) -> None:
-    """dispatch.md, check 8: an ended object is kept for minJobAge."""
+def test_an_ended_object_is_kept_until_it_is_deleted(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    """dispatch.md, rule 16: minJobAge is Slurm's; here nothing is purged."""
     ref = running(backend)
     backend.env().finish(ref)
-    clock.advance(300)
+    clock.advance(10**9)
 
-    assert see(backend, ref).state is State.UNKNOWN
+    assert see(backend, ref).cause is Cause.COMPLETED
+    with pytest.raises(RefusedError):
+        backend.start(spec())
+    backend.stop(ref)
     with pytest.raises(NotFoundError):
         backend.release(ref, holding(clock))

@@ -19,7 +19,7 @@ from lardon.dispatch.errors import (
 )
 from lardon.dispatch.holds import hold_start, instance_held
 from lardon.dispatch.memory import MemoryBackend, crash_between_steps
-from lardon.dispatch.model import EPOCH_BOUND, HOLD_BASE, Ref
+from lardon.dispatch.model import EPOCH_BOUND, HOLD_BASE, Observation, Ref
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import JOB, OTHER, call, holding, running, see, slurm, spec
 
@@ -425,6 +425,20 @@ def test_a_node_that_comes_back_in_time_ends_nothing(
     assert see(backend, ref).state is State.RUNNING
 
 
+def test_a_node_that_is_lost_already_is_not_lost_again(
+    backend: MemoryBackend, clock: ManualClock
+) -> None:
+    """dispatch.md, rule 16: the time-out runs from the first loss."""
+    ref = running(backend)
+    backend.env().lose_node(ref)
+    clock.advance(200)
+
+    backend.env().lose_node(ref)
+
+    clock.advance(100)
+    assert see(backend, ref).cause is Cause.NODE_LOST
+
+
 def test_a_lost_node_takes_everything_on_it(backend: MemoryBackend, clock: ManualClock) -> None:
     """dispatch.md, rule 6: two jobs of one node are lost together, one elsewhere is not."""
     env = backend.env()
@@ -461,8 +475,8 @@ def test_an_ended_object_is_purged_and_absent_is_no_success(
     assert see(backend, ref).cause is Cause.COMPLETED
     clock.advance(1)
 
-    assert see(backend, ref).state is State.UNKNOWN
-    assert see(backend, ref).cause is None
+    assert see(backend, ref) == Observation.unknown(ref)
+    assert see(backend, ref).cause is Cause.UNKNOWN
     assert backend.find(JOB) is None
     assert backend.find_all(JOB) == []
     with pytest.raises(NotFoundError):
@@ -491,6 +505,28 @@ def test_the_accounting_still_finds_what_was_purged(clock: ManualClock) -> None:
         backend.open(ref)
     with pytest.raises(NotFoundError):
         backend.requeue(ref, call(clock))
+
+
+@pytest.mark.parametrize("value", ["no", "unknown"])
+def test_without_accounting_nothing_is_found(clock: ManualClock, value: str) -> None:
+    """dispatch.md, rule 16: only a yes promises that what was purged is found."""
+    backend = MemoryBackend(clock=clock, capabilities={"AccountingHistory": {"value": value}})
+    ref = running(backend)
+    backend.env().finish(ref)
+    clock.advance(300)
+
+    assert not see(backend, ref).known
+
+
+def test_the_newest_object_is_found_also_in_the_accounting(clock: ManualClock) -> None:
+    """dispatch.md, section 1.3: find tells of the newest, which may be the one that was purged."""
+    backend = MemoryBackend(clock=clock, capabilities={"AccountingHistory": {"value": "yes"}})
+    older, newer = backend.start(spec()), backend.start(spec())
+    backend.stop(newer)
+    clock.advance(300)
+
+    assert backend.env().refs() == [older]
+    assert [one.ref for one in backend.find_all(JOB)] == [older, newer]
 
 
 def test_an_end_that_was_due_is_dated_back(backend: MemoryBackend, clock: ManualClock) -> None:

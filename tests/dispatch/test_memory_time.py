@@ -312,6 +312,37 @@ def test_a_stream_begins_with_every_object_and_tells_each_change(
         stream.get(timeout=0)
 
 
+@SHAPES
+def test_everything_that_shows_is_told(clock: ManualClock, shape: Shape) -> None:
+    """Seed 000, D6: whoever changes it, the cluster and its people included."""
+    backend = MemoryBackend(shape=shape, clock=clock)
+    env = backend.env()
+    ref = backend.start(spec())
+    stream = backend.watch()
+    steps: list[Callable[[], object]] = [
+        lambda: env.admin_hold(ref),
+        lambda: env.admin_release(ref),
+        lambda: backend.hold(ref, holding(clock)),
+        lambda: backend.release(ref, holding(clock)),
+        lambda: backend.open(ref),
+        lambda: env.run(ref),
+        lambda: env.lose_node(ref),
+        lambda: env.recover_node(see(backend, ref).nodes[0]),
+        lambda: env.finish(ref, 3),
+    ]
+    stream.get_nowait()
+    told = see(backend, ref)
+    for step in steps:
+        step()
+        seen = see(backend, ref)
+        if seen != told:
+            assert stream.get_nowait() == seen
+            told = seen
+        with pytest.raises(queue.Empty):
+            stream.get_nowait()
+    assert told.exit_code == 3
+
+
 def test_a_full_buffer_ends_a_stream_with_what_is_in_it(clock: ManualClock) -> None:
     """Seed 000, D7: the reader gets what was buffered, then the end, and begins anew."""
     backend = slurm(clock, watch_buffer=2)
@@ -484,6 +515,30 @@ def test_views_share_one_truth_and_a_read_only_one_changes_nothing(
     assert backend.env().refs() == [ref]
 
 
+def test_any_thread_may_call(clock: ManualClock) -> None:
+    """dispatch.md, section 1.3: no two threads get one identity, and none gets lost."""
+    backend = slurm(clock)
+    found: queue.Queue[Ref] = queue.Queue()
+    together = threading.Barrier(4, timeout=10)
+
+    def work() -> None:
+        together.wait()
+        for _ in range(50):
+            ref = running(backend)
+            backend.env().finish(ref)
+            found.put(ref)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    refs = {found.get_nowait() for _ in range(200)}
+    assert len(refs) == 200
+    assert {see(backend, ref).cause for ref in refs} == {Cause.COMPLETED}
+
+
 @SHAPES
 def test_each_execution_has_its_attempt_and_epoch(clock: ManualClock, shape: Shape) -> None:
     """Seed 000, B1: in its environment and in the observation; none before the first."""
@@ -584,7 +639,7 @@ def test_somebody_else_cancels(clock: ManualClock, shape: Shape) -> None:
 
     backend.env().cancel(ref)
 
-    assert see(backend, ref).cause is (Cause.CANCELLED if shape is Shape.SLURM else None)
+    assert see(backend, ref).cause is (Cause.CANCELLED if shape is Shape.SLURM else Cause.UNKNOWN)
     assert backend.env().truth(ref).state is see(backend, ref).state
 
 

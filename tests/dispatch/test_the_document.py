@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.dispatch.sentences import SENTENCES
+from tests.dispatch.sentences import RULES, SENTENCES
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -36,3 +36,12 @@ def test_a_sentence_has_a_test(key: str) -> None:
 
 def test_every_sentence_that_is_cited_is_in_the_table() -> None:
     assert set(cited()) <= set(SENTENCES)
+
+
+@pytest.mark.parametrize("number", range(1, 24))
+def test_a_rule_has_a_test(number: int) -> None:
+    """dispatch.md, section 2: rules 1 to 23, most of them sentences of the document too."""
+    texts = [path.read_text(encoding="utf-8") for path in HERE.glob("test_memory_*.py")]
+    texts += [(HERE / f"test_{name}.py").read_text() for name in ("settings", "conformance")]
+
+    assert any(RULES[number] in text for text in texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 import attrs
@@ -56,6 +56,7 @@ class Bench:
         self.harness = harness
         self.backend = harness.backend()
         self.slurm = harness.shape is Shape.SLURM
+        self._jobs: set[str] = set()
 
     # Having
 
@@ -103,9 +104,14 @@ class Bench:
         name = new_ulid(self.harness.now(), secrets.randbits)
         return JobSpec(**{"id": name, "command": self.harness.command, **fields})
 
+    def start(self, spec: JobSpec) -> Ref:
+        """Start *spec*; what is left of it is stopped when the check is over."""
+        self._jobs.add(spec.id)
+        return self.backend.start(spec)
+
     def started(self) -> Ref:
         """Return an object, gated where starting is."""
-        return self.backend.start(self.spec())
+        return self.start(self.spec())
 
     def opened(self) -> Ref:
         """Return an object that may run."""
@@ -192,6 +198,20 @@ class Bench:
         self.never(
             before.ref, lambda seen: _facts(seen) != _facts(before), f"{what} must change nothing"
         )
+
+    def clean(self) -> None:
+        """Stop what the check has left, as far as the backend lets it, and close."""
+        with contextlib.suppress(DispatchError):
+            for job in self._jobs:
+                for seen in self._of(job):
+                    self.backend.stop(seen.ref)
+        self.backend.close()
+
+    def _of(self, job: str) -> Sequence[Observation]:
+        if isinstance(self.backend, MultiFinder):
+            return self.backend.find_all(job)
+        found = self.backend.find(job)
+        return [found] if found else []
 
 
 def _facts(seen: Observation) -> Observation:

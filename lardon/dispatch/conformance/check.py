@@ -39,7 +39,7 @@ class Check:
         try:
             self.work(bench)
         finally:
-            bench.backend.close()
+            bench.clean()
 
 
 def check(number: int) -> Callable[[Work], Check]:

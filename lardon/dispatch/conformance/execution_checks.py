@@ -118,14 +118,14 @@ def preemption_with_the_bit(bench: Bench) -> None:
 def every_execution_has_its_identity(bench: Bench) -> None:
     """Attempts differ and epochs grow from execution to execution of one job."""
     spec = bench.spec()
-    ref = bench.backend.start(spec)
+    ref = bench.start(spec)
     bench.backend.open(ref)
     seen = [_identity(bench, bench.run(ref))]
     for _ in range(2):
         ref = _put_back(bench, ref)
         seen.append(_identity(bench, bench.run(ref)))
     bench.backend.stop(ref)
-    again = bench.backend.start(bench.spec(id=spec.id, submission=2))
+    again = bench.start(bench.spec(id=spec.id, submission=2))
     bench.backend.open(again)
     seen.append(_identity(bench, bench.run(again)))
     attempts, epochs = [attempt for attempt, _ in seen], [epoch for _, epoch in seen]

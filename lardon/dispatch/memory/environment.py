@@ -99,7 +99,7 @@ class MemoryEnvironment:
         """Return what is so; `State.UNKNOWN` for what the scheduler does not know."""
         with self._world.entered():
             record = self._world.known(ref)
-            return record.truth() if record else Truth(ref=ref, state=State.UNKNOWN)
+            return record.truth() if record else Truth.unknown(ref)
 
     def refs(self) -> list[Ref]:
         """Return every object that the scheduler keeps a record of, oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from lardon.dispatch.enums import Cause, State
-from lardon.dispatch.errors import RefusedError, UnsupportedError
+from lardon.dispatch.errors import DuplicateError, RefusedError, UnsupportedError
 from lardon.dispatch.memory.record import Annotations, Record
 from lardon.dispatch.memory.scheduler import Scheduler
 from lardon.dispatch.model import HoldMeta, JobSpec, Ref
@@ -19,7 +19,7 @@ class KubeflowScheduler(Scheduler):
         name = spec.submission_name
         if any(ref.name == name for ref in self.world.records):
             message = f"an object named {name} exists already"
-            raise RefusedError(message)
+            raise DuplicateError(message, name=name)
         number = self.world.next_number()
         ref = Ref(name, f"uid-{number}", self.world.second())
         self.world.add(Record(spec, ref, number, gated=False))

@@ -102,7 +102,6 @@ class Record:
         self.cause = cause
         self.exit_code = None
         self.ended_at = None
-        self.evidence_gone = False
 
     @property
     def instance(self) -> int | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from lardon.dispatch.decoding import Seconds
 from lardon.dispatch.enums import Action, Capability, Shape, Source, Tristate
-from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.model import Cessation, Declarations, Support
-from lardon.dispatch.rules import apply_rules, count, flag, member, must, seconds, table
-from lardon.governor.checks import refuse
+from lardon.dispatch.rules import apply_rules, count, flag, member, must, one, seconds, table
 
 # Slurm's own defaults: MaxJobId, MinJobAge and SlurmdTimeout of slurm.conf.
 MAX_JOB_ID: Final = 67_043_328
@@ -23,12 +21,6 @@ CALL_BOUND_S: Final = 25.0
 # What an API server of Kubernetes keeps events for (--event-ttl).
 EVIDENCE_WINDOW_S: Final = 3600.0
 WATCH_BUFFER: Final = 64
-
-
-def _cessation(name: str, value: Any) -> Cessation:
-    if not isinstance(value, Cessation):
-        raise refuse(InvalidError, name, value, "a Cessation")
-    return value
 
 
 @attrs.frozen(kw_only=True, field_transformer=apply_rules)
@@ -45,7 +37,7 @@ class MemorySettings:
     max_job_id: int = attrs.field(default=MAX_JOB_ID, metadata=must(count(1)))
     """Slurm shape: the highest id; 1 follows it."""
     min_job_age_s: Seconds = attrs.field(default=MIN_JOB_AGE_S, metadata=must(seconds(above=0)))
-    """How long an ended object is kept."""
+    """Slurm shape: how long an ended object is kept; Kubeflow keeps it until it is deleted."""
     call_bound_s: Seconds = attrs.field(default=CALL_BOUND_S, metadata=must(seconds()))
     """How long after its deadline a call may still land."""
     slurmd_timeout_s: Seconds = attrs.field(default=SLURMD_TIMEOUT_S, metadata=must(seconds()))
@@ -65,7 +57,7 @@ class MemorySettings:
         factory=dict, metadata=must(table(Action, Support))
     )
     cessation: Cessation | None = attrs.field(
-        default=None, metadata=must(_cessation, optional=True)
+        default=None, metadata=must(one(Cessation), optional=True)
     )
     """What `ceased` answers for every object; None works it out from what is known."""
     requeue_resets_submit_time: bool = attrs.field(default=False, metadata=must(flag))
@@ -78,13 +70,17 @@ class MemorySettings:
     def declarations(self) -> Declarations:
         """Return what a backend with these settings promises."""
         slurm = self.shape is Shape.SLURM
-        own = Support(Tristate.YES if slurm else Tristate.NO, Source.ASSUMED)
+        revives = Tristate.YES if slurm else Tristate.NO
+        unless_said = {
+            Capability.REQUEUE_ENDED: Support(revives, Source.ASSUMED),
+            Capability.ACCOUNTING_HISTORY: Support(Tristate.NO, Source.ASSUMED),
+        }
         return Declarations(
             adapter="memory",
             call_bound_s=self.call_bound_s,
             gated=slurm,
             unique_names=not slurm,
-            capabilities={Capability.REQUEUE_ENDED: own, **self.capabilities},
+            capabilities={**unless_said, **self.capabilities},
             rules=self.rules,
             native=self.native,
         )

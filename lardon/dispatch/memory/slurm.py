@@ -101,7 +101,6 @@ class SlurmScheduler(Scheduler):
             message = f"Job is pending execution for job {record.ref.id}"
             raise RefusedError(message)
         record.move(State.PENDING, Cause.REQUEUED)
-        record.gated = False
         record.restarts += 1
         if self.world.settings.requeue_resets_submit_time:
             self._reset_submit_time(record)

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from lardon.dispatch.memory.settings import MemorySettings
     from lardon.dispatch.memory.stream import MemoryStream
 
-Due: TypeAlias = tuple[float, Callable[[], None]]
+# When it is due, since when that is so, and what happens then.
+Due: TypeAlias = tuple[float, float, Callable[[], None]]
 
 # What is read from pods, and gone with them. Source: the document on the memory adapter.
 POD_CAUSES: Final = frozenset({Cause.NODE_LOST, Cause.OUT_OF_MEMORY, Cause.NON_ZERO_EXIT})
 
 
-_NEVER: Final[Due] = (math.inf, lambda: None)
+_NEVER: Final[Due] = (math.inf, math.inf, lambda: None)
 
 
-def _when(due: Due) -> float:
-    return due[0]
+def _when(due: Due) -> tuple[float, float]:
+    return due[:2]
 
 
 class World:
@@ -118,7 +119,7 @@ class World:
     def observation(self, ref: Ref) -> Observation:
         """Return what an observer sees of *ref*."""
         found = self.known(ref)
-        return found.observation() if found else Observation(ref=ref, state=State.UNKNOWN)
+        return found.observation() if found else Observation.unknown(ref)
 
     def add(self, record: Record) -> None:
         """Take up a new object."""
@@ -133,7 +134,7 @@ class World:
         del self.records[old]
         record.ref = ref
         self.records[ref] = record
-        self._tell(Observation(ref=old, state=State.UNKNOWN))
+        self._tell(Observation.unknown(old))
 
     def end(self, record: Record, cause: Cause, *, exit_code: int | None = None) -> None:
         """End an object."""
@@ -149,7 +150,7 @@ class World:
             record.move(State.ENDED, Cause.CANCELLED)
         del self.records[record.ref]
         self.departed[record.ref] = record
-        self._tell(Observation(ref=record.ref, state=State.UNKNOWN))
+        self._tell(Observation.unknown(record.ref))
 
     # Watchers
 
@@ -181,7 +182,7 @@ class World:
             with contextlib.suppress(DispatchError):
                 act()
 
-        self._landings.append((at, land))
+        self._landings.append((at, self.now(), land))
 
     def settle(self) -> None:
         """Do everything that was due by now, in the order of time."""
@@ -189,29 +190,30 @@ class World:
         try:
             while True:
                 # Of two at one time the one that was arranged first.
-                at, act = min((*self._landings, *self._due()), key=_when, default=_NEVER)
+                at, _, act = min((*self._due(), *self._landings), key=_when, default=_NEVER)
                 if at > now:
                     return
                 self._at = at
-                self._landings = [one for one in self._landings if one[1] is not act]
+                self._landings = [one for one in self._landings if one[2] is not act]
                 act()
         finally:
             self._at = None
 
     def _due(self) -> Iterator[Due]:
-        slurm = self.settings.shape is Shape.SLURM
+        settings, slurm = self.settings, self.settings.shape is Shape.SLURM
         for record in self.records.values():
-            if slurm and record.lost_at is not None:
-                yield self._lost_end(record, record.lost_at + self.settings.slurmd_timeout_s)
-            if record.ended_at is not None:
-                yield (record.ended_at + self.settings.min_job_age_s, self._purge_of(record))
-            since = record.lost_at if record.ended_at is None else record.ended_at
+            lost, ended = record.lost_at, record.ended_at
+            if slurm and lost is not None:
+                yield (lost + settings.slurmd_timeout_s, lost, self._lost_end_of(record))
+            if slurm and ended is not None:
+                yield (ended + settings.min_job_age_s, ended, self._purge_of(record))
+            since = lost if ended is None else ended
             fades = record.cause in POD_CAUSES and not record.evidence_gone
             if not slurm and fades and since is not None:
-                yield (since + self.settings.evidence_window_s, self._fading_of(record))
+                yield (since + settings.evidence_window_s, since, self._fading_of(record))
 
-    def _lost_end(self, record: Record, at: float) -> Due:
-        return at, lambda: self.end(record, Cause.NODE_LOST)
+    def _lost_end_of(self, record: Record) -> Callable[[], None]:
+        return lambda: self.end(record, Cause.NODE_LOST)
 
     def _purge_of(self, record: Record) -> Callable[[], None]:
         def purge() -> None:
@@ -221,7 +223,7 @@ class World:
                 self.archive[record.ref] = record
                 return
             self.departed[record.ref] = record
-            self._tell(Observation(ref=record.ref, state=State.UNKNOWN))
+            self._tell(Observation.unknown(record.ref))
 
         return purge
 
