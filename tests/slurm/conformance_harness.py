@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lardon.dispatch.conformance import Harness, Lacking, Timings
-from lardon.dispatch.model import Ref, State
+from lardon.dispatch.model import Cause, Ref, State
 from lardon.dispatch.slurm import LocalTransport, SlurmBackend
 from lardon.dispatch.spi import Backend
 from lardon.testing.slurm_cluster import SlurmCluster
@@ -115,6 +115,10 @@ class SlurmHarness(Harness):
         something else keeps from running has all the room that it could want.
         """
         self._nodes("RESUME")
+        before = seen(self._backend, ref)
+        if before.cause is Cause.REQUEUED:
+            # Slurm itself puts a requeued job off, here by 6 s.
+            self._scontrol("update", f"JobId={ref.id}", "StartTime=now+1")
         end = time.monotonic() + _TICK_S
         pause = threading.Event()
         while time.monotonic() < end:
@@ -227,3 +231,13 @@ class ForgetfulHarness(SlurmHarness):
     timings = Timings(wait_s=9, quiet_s=0.5, poll_s=0.25)
     min_job_age_s = 2
     max_job_id = 30
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; a long time is over when the cluster has forgotten every job."""
+        if seconds < self.timings.wait_s:
+            super().advance(seconds)
+            return
+        everything = ("squeue", "-h", "-t", "all", "-o", "%A")
+        eventually(
+            lambda: self._cluster.client(*everything).stdout, lambda listed: not listed, seconds
+        )
