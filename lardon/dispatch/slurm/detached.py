@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -32,6 +32,11 @@ class Ended:
     problem: str = ""
     began: bool = True
     """False when it certainly was not started."""
+
+
+def begin(work: Callable[[], None], name: str) -> None:
+    """Do *work* in a thread of its own, which keeps no interpreter alive."""
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class Runner:
@@ -72,9 +77,7 @@ class Runner:
                 self._waiting.discard(number)
             problem = f"{command[0]} could not be started: {error.strerror}"
             return Ended(None, problem=problem, began=False)
-        threading.Thread(
-            target=self._wait, args=(process, number, limit_s), name=f"slurm-{number}", daemon=True
-        ).start()
+        begin(lambda: self._wait(process, number, limit_s), f"slurm-{number}")
         abandoned = Ended(None, problem="the backend was closed while the call ran")
         with self._changed:
             try:

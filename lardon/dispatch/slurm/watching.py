@@ -11,6 +11,7 @@ from lardon.clock import Clock
 from lardon.dispatch.errors import BackendClosed, DispatchError
 from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.model import Observation, Ref
+from lardon.dispatch.slurm.detached import begin
 
 SLOWEST: Final = 20
 """A cluster that does not answer is asked ever less, down to once in so many intervals."""
@@ -47,7 +48,7 @@ class Poller:
         # cluster is asked with it released.
         self._changed = threading.Condition()
         self._watchers: list[tuple[MemoryStream, Seen]] = []
-        self._thread: threading.Thread | None = None
+        self._polls = False
         self._closed = False
         # Which question was told of last: an older answer that comes later is old news.
         self._told = 0
@@ -67,9 +68,9 @@ class Poller:
                 stream.close()
                 return stream
             self._watchers.append((stream, seen))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="slurm-poll", daemon=True)
-                self._thread.start()
+            if not self._polls:
+                self._polls = True
+                begin(self._run, "slurm-poll")
         return stream
 
     def heard(self, question: int, observations: Iterable[Observation]) -> None:
@@ -112,7 +113,7 @@ class Poller:
             self._clock.wait_for(self._changed, lambda: self._closed, delay_s)
             self._watchers = [one for one in self._watchers if not one[0].closed]
             if self._closed or not self._watchers:
-                self._thread = None
+                self._polls = False
                 return False
             return True
 
