@@ -64,7 +64,7 @@ bench-full: $(VENV)/.has-bench  ## the longer measurements too
 	$(PY) -m benchmarks --full
 
 clean:  ## remove what was made here, the virtual environments included
-	rm -rf $(VENV) .venv-* build dist htmlcov .coverage .coverage.* photo_features_output
+	rm -rf $(VENV) .venv-* build dist htmlcov .coverage .coverage.* photo_features_output slurm_features_output
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
