@@ -133,11 +133,6 @@ class SlurmHarness(Harness):
     def out_of_memory(self, ref: Ref) -> None:
         self._tell(ref, "oom")
 
-    def time_out(self, ref: Ref) -> None:
-        """Let the suite do without: see `test_real_time_limit`."""
-        message = "Slurm looks at time limits every half minute, which is tested on the side"
-        raise Lacking(message)
-
     def preempt(self, ref: Ref) -> None:
         (node,) = seen(self._backend, ref).nodes
         self._nodes("RESUME")
@@ -230,7 +225,7 @@ class ForgetfulHarness(SlurmHarness):
     # MinJobAge is 2 s, and Slurm looks for old records every few seconds.
     timings = Timings(wait_s=9, quiet_s=0.5, poll_s=0.25)
     min_job_age_s = 2
-    max_job_id = 30
+    max_job_id = 20
 
     def advance(self, seconds: float) -> None:
         """Let time pass; a long time is over when the cluster has forgotten every job."""

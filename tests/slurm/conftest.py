@@ -159,7 +159,7 @@ def shared_cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture(scope="session")
 def fragile_cluster() -> Iterator[SlurmCluster]:
     """Return a cluster of two nodes that forgets soon, gives ids again, and may be broken."""
-    settings = {"MinJobAge": "2", "SlurmdTimeout": "3", "MaxJobId": "30"}
+    settings = {"MinJobAge": "2", "SlurmdTimeout": "3", "MaxJobId": "20"}
     one = _cluster("fragile", nodes=2, cpus=4, ram_mib=4000, settings=settings)
     with one:
         yield one

@@ -42,14 +42,15 @@ def _no_job_left(
     end_jobs(shared_cluster)
 
 
-def test_the_life_of_a_job_over_ssh(far: SlurmBackend) -> None:
+def test_the_life_of_a_job_over_ssh(far: SlurmBackend, backend: SlurmBackend) -> None:
     ref = far.start(spec("sh", "-c", "cat /dev/stdin; echo 'a  b'"))
     far.hold(ref, hold_of(2))
     far.open(ref)
     assert seen(far, ref).hold_instance == 2
     far.release(ref, hold_of(2))
 
-    assert until(far, ref, State.ENDED).cause is Cause.COMPLETED
+    until(backend, ref, State.ENDED)
+    assert seen(far, ref).cause is Cause.COMPLETED
     assert far.read_output(ref) == b"a  b\n"
 
 
