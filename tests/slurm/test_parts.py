@@ -50,7 +50,7 @@ from lardon.dispatch.slurm.output import out_of_memory_in, read_part
 from lardon.dispatch.slurm.submission import job_script, read_note, submit_call
 from lardon.dispatch.slurm.watching import SLOWEST, Poller
 from lardon.dispatch.slurm.wrapper import Call
-from lardon.testing import ManualClock
+from lardon.testing import ManualClock, slurm_cluster
 from tests.slurm.recorded import SUBMITTED, Scripted, job
 
 ULID: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -540,3 +540,22 @@ def test_a_read_only_view_refuses(slurm: Scripted) -> None:
     with pytest.raises(RefusedError, match="read-only"):
         view.stop(REF)
     view.close()
+
+
+# The test cluster ---------------------------------------------------------------------
+
+
+def test_a_cluster_names_the_packages_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slurm_cluster, "_PATH", str(tmp_path))
+
+    assert slurm_cluster.missing_packages() == ["munge", "slurm-client", "slurmctld", "slurmd"]
+    assert slurm_cluster.main(["--", "true"]) == 1
+    assert "packages are missing: munge slurm-client slurmctld slurmd" in capsys.readouterr().err
+    assert slurm_cluster.main([]) == 2
+
+
+def test_a_folder_too_deep_for_sockets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="longer than 70 characters"):
+        slurm_cluster.SlurmCluster(tmp_path / ("x" * 70))
