@@ -413,6 +413,20 @@ def test_h103_the_row_of_the_job_decides() -> None:
     assert (one.states, past.ignored) == (("TIMEOUT",), 3)
 
 
+@pytest.mark.parametrize("state", ["REQUEUED", "RUNNING", "PENDING"])
+def test_h95_a_run_that_the_accounting_never_ended_is_not_waited_for(
+    slurm: Scripted, state: str
+) -> None:
+    """Put back under another submit time (seen on 22.05), or lost with its controller."""
+    again = row("7", State="CANCELLED by 0", Submit="2027-01-15T08:00:03", NodeList="None assigned")
+    with_accounting(slurm, history(row("7", State=state), again))
+    later = attrs.evolve(REF, submitted_at=AT + datetime.timedelta(seconds=3))
+
+    assert not see(slurm).known
+    assert see(slurm, later).cause is Cause.CANCELLED
+    assert [one.ref for one in slurm.backend.find_all(ULID)] == [later]
+
+
 def test_h103_an_ended_job_that_is_still_listed_has_ended(slurm: Scripted) -> None:
     slurm.queue(job("22.05.8", states=["COMPLETED"]))
 

@@ -8,8 +8,10 @@ from typing import Final
 
 import attrs
 
+from lardon.dispatch.enums import State
 from lardon.dispatch.slurm.listing import PREFIX
 from lardon.dispatch.slurm.rows import JobRow
+from lardon.dispatch.slurm.states import meaning
 
 SEPARATOR: Final = "\x1f"
 """Between columns: a name or a folder may hold a bar or a comma, and no unit separator."""
@@ -53,13 +55,15 @@ def parse_history(text: str, user_id: int) -> History:
     """
     Return the rows of the user *user_id* whose names are ours; the last run of each job.
 
-    The row of a job decides. What its steps came to is not asked, and would be ignored.
+    The row of a job decides. What its steps came to is not asked, and would be ignored. So is
+    a run that is not over: who asks here was told by the queue that there is none. It was put
+    back (REQUEUED) and goes on under another submit time, or its end was never written down.
     """
     newest: dict[tuple[int, int], JobRow] = {}
     ignored = 0
     for line in text.splitlines():
         row = _row(line.split(SEPARATOR), user_id)
-        if row is None:
+        if row is None or meaning(row.states).state in {State.PENDING, State.RUNNING}:
             ignored += 1
         else:
             newest[row.job_id, row.submit_time] = row
