@@ -44,10 +44,8 @@ def _no_job_left(
 
 def test_the_life_of_a_job_over_ssh(far: SlurmBackend, backend: SlurmBackend) -> None:
     ref = far.start(spec("sh", "-c", "cat /dev/stdin; echo 'a  b'"))
-    far.hold(ref, hold_of(2))
+    assert seen(far, ref).gated
     far.open(ref)
-    assert seen(far, ref).hold_instance == 2
-    far.release(ref, hold_of(2))
 
     until(backend, ref, State.ENDED)
     assert seen(far, ref).cause is Cause.COMPLETED
