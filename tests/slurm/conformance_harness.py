@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,10 +84,12 @@ class SlurmHarness(Harness):
     timings = Timings(wait_s=45, quiet_s=0.5, poll_s=0.25)
     watch_buffer = 8
 
-    def __init__(self, cluster: SlurmCluster, clean: Callable[[SlurmCluster], None]) -> None:
+    def __init__(
+        self, cluster: SlurmCluster, clean: Callable[[SlurmCluster], None], folder: Path
+    ) -> None:
         self._cluster = cluster
         self._clean = clean
-        self._folder = Path(tempfile.mkdtemp(prefix="lardon-job-"))
+        self._folder = folder
         (self._folder / "bin").mkdir()
         self._host = _Host(cluster.environment, self._folder / "bin")
         self._made: SlurmBackend | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +38,9 @@ def _clusters_in_order(
 
 @pytest.mark.parametrize("check", IN_ORDER, ids=lambda check: check.id)
 @pytest.mark.usefixtures("timing_out")
-def test_slurm(check: Check, request: pytest.FixtureRequest, end_jobs: Clean) -> None:
+def test_slurm(
+    check: Check, request: pytest.FixtureRequest, end_jobs: Clean, tmp_path: Path
+) -> None:
     """
     Every check that a harness of a real cluster can play.
 
@@ -48,7 +51,7 @@ def test_slurm(check: Check, request: pytest.FixtureRequest, end_jobs: Clean) ->
         pytest.skip(ELSEWHERE[check.name])
     forgetful = check.number in FORGETFUL
     cluster = request.getfixturevalue("fragile_cluster" if forgetful else "shared_cluster")
-    harness = (ForgetfulHarness if forgetful else SlurmHarness)(cluster, end_jobs)
+    harness = (ForgetfulHarness if forgetful else SlurmHarness)(cluster, end_jobs, tmp_path)
     try:
         check(harness)
     except Lacking as lacking:
