@@ -55,6 +55,8 @@ soak: $(VENV)/.has-dev  ## 10,000 simulated runs of the core of dispatch (some m
 examples: $(VENV)/.has-examples  ## run every example without a screen, one after the other
 	@for example in examples/*.py; do \
 		printf '\n== %s\n' "$$example"; \
+		case "$$example" in *slurm_*) PATH="$$PATH:/usr/sbin" command -v slurmctld > /dev/null || { \
+			echo "skipped: Slurm's packages are not installed"; continue; };; esac; \
 		$(PY) "$$example" < /dev/null || { printf '%s failed\n' "$$example" >&2; exit 1; }; \
 	done
 
@@ -65,7 +67,7 @@ bench-full: $(VENV)/.has-bench  ## the longer measurements too
 	$(PY) -m benchmarks --full
 
 clean:  ## remove what was made here, the virtual environments included
-	rm -rf $(VENV) .venv-* build dist htmlcov .coverage .coverage.* photo_features_output
+	rm -rf $(VENV) .venv-* build dist htmlcov .coverage .coverage.* photo_features_output slurm_features_output
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

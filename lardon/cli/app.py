@@ -15,6 +15,7 @@ from lardon.cli.machine_view import sections_of_machine
 from lardon.cli.options import BadOption, PolicyName, estimate_of, policy_of, timeout_of
 from lardon.cli.running import run_governed
 from lardon.cli.screen import complain, show, write
+from lardon.cli.slurm import slurm_app
 from lardon.cli.statuses import ExitStatus, status_of
 from lardon.cli.watching import watch, watch_lines
 from lardon.governor.estimate import ResourceEstimate
@@ -29,6 +30,8 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(slurm_app)
 
 Ram = Annotated[
     str | None, typer.Option("--ram", metavar="SIZE", help="RAM that a batch of any size needs.")

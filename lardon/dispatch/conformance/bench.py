@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import attrs
 
 from lardon.dispatch.conformance.harness import Harness, Lacking
-from lardon.dispatch.enums import Shape, State
+from lardon.dispatch.enums import Cause, Shape, State
 from lardon.dispatch.errors import DispatchError, RefusedError
 from lardon.dispatch.model import CallMeta, HoldMeta, JobSpec, Observation, Ref
 from lardon.dispatch.spi import CessationSignal, Holder, MultiFinder, Requeuer, Watcher
@@ -215,5 +215,6 @@ class Bench:
 
 
 def _facts(seen: Observation) -> Observation:
-    # The scheduler's own words may change while nothing else does.
-    return attrs.evolve(seen, detail="")
+    # The scheduler's own words, and why an object waits for its turn, change by themselves.
+    cause = None if seen.cause is Cause.NO_CAPACITY else seen.cause
+    return attrs.evolve(seen, cause=cause, detail="")

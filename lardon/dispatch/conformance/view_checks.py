@@ -89,6 +89,8 @@ def a_read_only_view_changes_nothing(bench: Bench) -> None:
     ensure(bench.backend.observe_many([gated, running]) == before, "a refused call changed it")
     ensure(view.observe_many([gated, running]) == before, "a view sees something else")
     bench.backend.stop(running)
+    gone = State.ENDED if bench.slurm else State.UNKNOWN
+    bench.until(running, lambda seen: seen.state is gone, f"is {gone} after a stop")
     after = bench.backend.observe_many([running])
     ensure(view.observe_many([running]) == after, "a view does not see what changed")
 
