@@ -21,7 +21,7 @@ STALE := $(shell '$(PY)' -c '' 2> /dev/null || echo stale)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types unit bench bench-full coverage examples clean stale
+.PHONY: help run test lint types unit bench bench-full coverage soak examples clean stale
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -48,6 +48,9 @@ coverage: $(VENV)/.has-dev  ## the tests with branch coverage; governor, queue a
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
 	$(PY) -m coverage report --include='lardon/governor/*,lardon/queue/*,lardon/locality/*' --fail-under=100
+
+soak: $(VENV)/.has-dev  ## 10,000 simulated runs of the core of dispatch (some minutes)
+	$(PY) -m lardon.dispatch.sim --runs 5000 --shape both
 
 examples: $(VENV)/.has-examples  ## run every example without a screen, one after the other
 	@for example in examples/*.py; do \

@@ -26,6 +26,8 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "testing": ROOT_MODULES | {"governor", "queue", "testing"},
     "locality": ROOT_MODULES | {"governor", "queue", "locality"},
     "dispatch": ROOT_MODULES | {"governor", "queue", "locality", "dispatch"},
+    # A simulator is made of fakes.
+    "dispatch/sim": ROOT_MODULES | {"governor", "queue", "locality", "dispatch", "testing"},
     "cli": ROOT_MODULES | {"governor", "queue", "locality", "dispatch", "cli"},
     "__main__": ROOT_MODULES | {"governor", "queue", "locality", "dispatch", "cli"},
 }
@@ -36,7 +38,9 @@ TOOLS: Final = ("build", "dist", "htmlcov")
 
 
 def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    parts = path.relative_to(PACKAGE).parts
+    inner = "/".join(parts[:2])
+    return inner if inner in BELOW else parts[0].removesuffix(".py")
 
 
 def imported(source: str, *, at_run_time: bool) -> list[tuple[int, str]]:

@@ -28,6 +28,8 @@ from lardon.dispatch.errors import (
     UnsupportedError,
     WatchClosed,
 )
+from lardon.dispatch.job_operator import Operator
+from lardon.dispatch.job_record import JobRecord, Outcome
 from lardon.dispatch.model import (
     EPOCH_BOUND,
     HOLD_BASE,
@@ -41,7 +43,10 @@ from lardon.dispatch.model import (
     Support,
     epoch,
 )
+from lardon.dispatch.observer import JobView, Observer
+from lardon.dispatch.records import FileRecords, MemoryRecords, RecordConflict, Records
 from lardon.dispatch.recovery import NativePolicy, RecoveryPolicy, RecoveryRule
+from lardon.dispatch.supervisor import Supervisor
 from lardon.dispatch.ulid import new_ulid
 
 __all__ = [
@@ -67,6 +72,16 @@ __all__ = [
     "Source",
     "Support",
     "Tristate",
+    # The core
+    "Operator",
+    "Observer",
+    "Supervisor",
+    "JobRecord",
+    "JobView",
+    "Outcome",
+    "Records",
+    "FileRecords",
+    "MemoryRecords",
     # Recovery
     "NativePolicy",
     "RecoveryPolicy",
@@ -82,6 +97,7 @@ __all__ = [
     "MissingExtra",
     "NotFoundError",
     "OutcomeUnknown",
+    "RecordConflict",
     "RefusedError",
     "RequeueBitMaybeSet",
     "UnsupportedError",

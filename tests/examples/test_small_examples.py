@@ -85,3 +85,14 @@ def test_fake_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert places == sorted(places)
     assert "job 4 is Pending, hold 1" in printed
     assert "an hour later job 3 is Unknown" in printed
+
+
+def test_remote_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs are on the cluster at a time; one is preempted, and one gets more memory."""
+    printed = output_of("remote_pool.py", capsys)
+
+    assert "2 jobs are on the cluster and hold 16 GiB, 1 waits in line." in printed
+    assert "medium: Completed after 2 execution(s)." in printed
+    assert "large: OutOfMemory, so it is submitted again with 16 GiB." in printed
+    assert "large: Completed after 1 execution(s)." in printed
+    assert "Reserved now: 0." in printed

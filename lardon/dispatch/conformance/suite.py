@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 from lardon.dispatch.conformance import (
     call_checks,
@@ -27,6 +27,19 @@ BACKEND_CHECKS: Final[tuple[Check, ...]] = (
 Harnesses: TypeAlias = Harness | Callable[[], Harness]
 
 
+class AnyCheck(Protocol):
+    """A check of a backend or of the core."""
+
+    @property
+    def id(self) -> str:
+        """What the test is called."""
+        ...
+
+    def __call__(self, harness: Any) -> None:
+        """Make the check."""
+        ...
+
+
 def backend_checks(harness: Harnesses) -> Callable[..., None]:
     """
     Return a test with one case for each check; give it to pytest under a name it collects.
@@ -43,6 +56,11 @@ def backend_checks(harness: Harnesses) -> Callable[..., None]:
         InvalidError: *harness* is neither.
 
     """
+    return as_test(BACKEND_CHECKS, harness)
+
+
+def as_test(checks: Sequence[AnyCheck], harness: Harnesses) -> Callable[..., None]:
+    """Return a test of pytest's with one case for each of *checks*; see `backend_checks`."""
     try:
         import pytest
     except ModuleNotFoundError as error:
@@ -54,15 +72,13 @@ def backend_checks(harness: Harnesses) -> Callable[..., None]:
     if not isinstance(harness, Harness) and not callable(harness):
         raise refuse(InvalidError, "harness", harness, "a Harness, or a callable that makes one")
 
-    def test(check: Check) -> None:
+    def test(check: AnyCheck) -> None:
         made: Any = harness if isinstance(harness, Harness) else harness()
         try:
             check(made)
         except Lacking as lacking:
             pytest.skip(str(lacking))
 
-    ids = [check.id for check in BACKEND_CHECKS]
-    parametrized: Callable[..., None] = pytest.mark.parametrize("check", BACKEND_CHECKS, ids=ids)(
-        test
-    )
+    ids = [check.id for check in checks]
+    parametrized: Callable[..., None] = pytest.mark.parametrize("check", checks, ids=ids)(test)
     return parametrized

@@ -1,0 +1,86 @@
+"""Functions as jobs: what is called is written to a file, and so is what comes of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from lardon.dispatch.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+# The folder holds pickles, which do what they like to who loads them.
+_OWNER_ONLY: Final = 0o700
+
+
+@attrs.frozen
+class Returned:
+    """What a function came to."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+def write_call(
+    folder: Path, job: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[str], Path]:
+    """
+    Write a call into *folder*; return the command that makes it, and where its result will be.
+
+    Raises:
+        MissingExtra: cloudpickle is not installed.
+        Exception: what pickling the call raises.
+
+    """
+    content = cloudpickle().dumps((fn, tuple(args), dict(kwargs)))
+    folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+    call, result = (folder / f"{job}.{end}" for end in ("call", "result"))
+    write_whole(call, content)
+    return [sys.executable, "-m", "lardon.dispatch.call", str(call), str(result)], result
+
+
+def read_result(path: Path) -> Returned | None:
+    """Return what the function came to, or None where nothing is there yet."""
+    try:
+        # A listing refreshes what a network file system remembers of the folder.
+        os.listdir(path.parent)  # noqa: PTH208  the call itself is the point
+        content = path.read_bytes()
+    except OSError:
+        return None
+    try:
+        value, error = pickle.loads(content)  # noqa: S301  our own job wrote it
+    except Exception as broken:  # noqa: BLE001  other people's code makes the objects
+        return Returned(error=broken)
+    return Returned(value, error)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there as a whole or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with beside.open("wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    beside.replace(path)
+
+
+def cloudpickle() -> ModuleType:
+    """Return the module, or raise `MissingExtra`."""
+    try:
+        import cloudpickle as found
+    except ModuleNotFoundError as error:
+        message = (
+            f"functions as jobs need {error.name}, which is not installed; "
+            "its extra brings it: python -m pip install 'lardon[dispatch]'"
+        )
+        raise MissingExtra(message, extra="dispatch") from error
+    module: ModuleType = found
+    return module

@@ -1,0 +1,140 @@
+"""The handle of one remote task: a future whose task runs somewhere else."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from lardon.dispatch.errors import UnsupportedError
+from lardon.errors import WouldDeadlock
+from lardon.queue.states import TaskState
+
+if TYPE_CHECKING:
+    from lardon.dispatch.job_record import JobRecord, Outcome
+    from lardon.governor.decision import Contract, Decision
+
+
+class Owner(Protocol):
+    """What a handle needs of its pool."""
+
+    def cancel(self, handle: RemoteHandle) -> bool:
+        """Ask for the end of a job; return whether it was not over yet."""
+        ...
+
+    def on_waiter(self) -> bool:
+        """Return whether the caller is the thread that brings the results."""
+        ...
+
+
+class RemoteHandle(concurrent.futures.Future[Any]):
+    """
+    A `concurrent.futures.Future` of a remote task, with what is known of its job.
+
+    It works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. Every
+    method may be called from any thread; only `result` and `exception` wait, and only `cancel`
+    writes anything down.
+    """
+
+    def __init__(self, owner: Owner, record: JobRecord) -> None:
+        super().__init__()
+        self._owner = owner
+        self._task_state = TaskState.PENDING
+        self.id = record.id
+        """The job's ULID."""
+        self.name = record.label or record.id
+        """The name that finds it again after a crash."""
+        self.record = record
+        """What was on record of the job when it was last looked at."""
+        self.contract: Contract | None = None
+        """What was granted; None while it waits in line, and for an adopted job."""
+        self.decision: Decision | None = None
+        """The last answer of the pool's governor: why it waits, or what it got."""
+
+    @property
+    def state(self) -> TaskState:
+        """PENDING in line and with the scheduler, RUNNING once an execution was seen."""
+        return self._task_state
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the job ended, with its cause; None while it is not over."""
+        return self.record.outcome
+
+    def running(self) -> bool:
+        """Return whether an execution was seen that is not known to have ended."""
+        return self._task_state is TaskState.RUNNING
+
+    def cancel(self) -> bool:
+        """
+        Ask for the end of the job; return False where it is over already.
+
+        The handle is done once the job was seen ended, not before: then `cancelled` is true,
+        unless the job had completed meanwhile. Blocks as long as the store takes.
+        """
+        return self.cancelled() if self.done() else self._owner.cancel(self)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """
+        Return the outcome of a command, or what a function returned.
+
+        Raises:
+            TimeoutError: it is not over after *timeout* seconds; it goes on.
+            RemoteFailed: it ended without success; `RemoteFailed.cause` says why.
+            concurrent.futures.CancelledError: it was cancelled.
+            TaskRefused: the limits of the pool can never hold it.
+            BaseException: what the function raised.
+
+        """
+        self._refuse_to_block()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what `result` would raise, or None; raises `CancelledError` like it."""
+        self._refuse_to_block()
+        return super().exception(timeout)
+
+    def sequence_break(self) -> NoReturn:
+        """
+        Refuse: a reservation on another machine is given back as a whole, at the job's end.
+
+        Raises:
+            UnsupportedError: always.
+
+        """
+        message = (
+            f"task {self.name} is remote and has no sequence break: its reservation is given "
+            "back as a whole when its job is over; submit smaller tasks instead"
+        )
+        raise UnsupportedError(message, operation="sequence_break")
+
+    def _refuse_to_block(self) -> None:
+        if not self.done() and self._owner.on_waiter():
+            message = f"the pool's own thread cannot wait for {self.name}, whose end it brings"
+            raise WouldDeadlock(message)
+
+    # For the pool, on its own thread
+
+    def _seen(self, record: JobRecord) -> None:
+        """Take over what is on record now."""
+        self.record = record
+        if record.outcome is None:
+            last = record.attempts[-1] if record.attempts else None
+            runs = last is not None and last.ended_at is None
+            self._task_state = TaskState.RUNNING if runs else TaskState.PENDING
+
+    def _end(self, state: TaskState, value: Any = None, error: BaseException | None = None) -> None:
+        """Be done; the only place that ends a handle."""
+        self._task_state = state
+        if state is TaskState.CANCELLED:
+            super().cancel()
+            self.set_running_or_notify_cancel()
+        elif self.set_running_or_notify_cancel():
+            if error is None:
+                self.set_result(value)
+            else:
+                self.set_exception(error)
+
+    def _abandon(self, error: BaseException) -> None:
+        """Be done here, though the job goes on."""
+        if self.set_running_or_notify_cancel():
+            self.set_exception(error)

@@ -1,0 +1,323 @@
+"""
+The remote tasks in order: who is admitted, opened, and done. It has no thread and no lock.
+
+One turn admits from the head of the line, lets the supervisor do what is due, allows the next
+object to be opened, and gives back the reservation of each job that is over.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from lardon.dispatch.enums import Cause
+from lardon.dispatch.job_record import JobRecord, Outcome
+from lardon.dispatch.remote.capacity import as_granted, in_all, told_to_the_command
+from lardon.dispatch.remote.errors import RemoteFailed, ResultMissing
+from lardon.dispatch.remote.function import read_result
+from lardon.errors import TaskRefused
+from lardon.governor.decision import DecisionKind
+from lardon.governor.estimate import ResourceEstimate
+from lardon.queue.states import TaskState
+
+if TYPE_CHECKING:
+    from lardon.dispatch.job_operator import Operator
+    from lardon.dispatch.remote.capacity import Limits
+    from lardon.dispatch.remote.handle import RemoteHandle
+    from lardon.dispatch.supervisor import Supervisor
+    from lardon.governor.decision import Contract, Decision
+    from lardon.governor.governor import Governor
+    from lardon.governor.reservation import Reservation
+
+_log: Final = logging.getLogger("lardon.dispatch")
+
+# What the pool keeps in the notes of a record.
+ESTIMATE: Final = "lardon.estimate"
+BATCH: Final = "lardon.batch"
+RESULT: Final = "lardon.result"
+
+_FIELDS: Final = (
+    "ram_bytes", "ram_bytes_per_item", "gpu_bytes", "gpu_bytes_per_item", "min_batch",
+    "max_batch", "cpus", "min_cpus", "gpus", "io_slots", "kind",
+)  # fmt: skip
+
+
+def written(estimate: ResourceEstimate) -> str:
+    """Return *estimate* as a note."""
+    return json.dumps({name: getattr(estimate, name) for name in _FIELDS})
+
+
+@attrs.define(eq=False)
+class Entry:
+    """One task in the line."""
+
+    handle: RemoteHandle
+    estimate: ResourceEstimate
+    """What each node needs."""
+    nodes: int
+    reservation: Reservation | None = None
+    admitted: bool = False
+
+    @classmethod
+    def of(cls, handle: RemoteHandle) -> Entry:
+        """Return the entry of a handle, from what is on record."""
+        record = handle.record
+        estimate = ResourceEstimate(**json.loads(record.notes[ESTIMATE]))
+        return cls(handle, estimate, record.spec.nodes, admitted=record.may_start)
+
+
+class Line:
+    """
+    The tasks of a pool that are not done, the oldest first.
+
+    Everything is called on one thread, and blocks as long as store and scheduler take.
+
+    Args:
+        operator: Who writes down what is wanted.
+        supervisor: Who brings it about.
+        governor: Who admits.
+        limits: How many jobs may be with the scheduler.
+        result_patience_s: How long the result of a completed function may take to appear.
+
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        supervisor: Supervisor,
+        governor: Governor,
+        limits: Limits,
+        result_patience_s: float,
+    ) -> None:
+        self._operator = operator
+        self._supervisor = supervisor
+        self._governor = governor
+        self._limits = limits
+        self._patience = datetime.timedelta(seconds=result_patience_s)
+        self._entries: dict[str, Entry] = {}
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The tasks that are not done, the oldest first."""
+        return tuple(self._entries.values())
+
+    def add(self, handle: RemoteHandle) -> None:
+        """Put a task at the end, or where it stood before a crash; adding it twice is once."""
+        if handle.id in self._entries:
+            return
+        entry = self._entries[handle.id] = Entry.of(handle)
+        if entry.admitted and handle.record.outcome is None:
+            self._book_again(entry)
+        self._supervisor.wake(handle.id)
+
+    def wake(self, job: str) -> None:
+        """Look at a job in the next turn."""
+        self._supervisor.wake(job)
+
+    def turn(self) -> datetime.datetime | None:
+        """Do all that is due; return when to come again, or None: on news only."""
+        while True:
+            admitted = self._admit()
+            wake_at = self._supervisor.turn()
+            opened = self._open_in_order()
+            if not (self._finish() or admitted or opened):
+                break
+        return self._soonest(wake_at)
+
+    # In
+
+    def _admit(self) -> bool:
+        """Admit from the head of the line, as long as there is room; return whether one was."""
+        admitted = False
+        for entry in self.entries:
+            if entry.admitted:
+                continue
+            record = self._load(entry)
+            if record.outcome is not None or record.stop_asked_at is not None:
+                continue
+            if not self._may_enter():
+                break
+            if not self._ask(entry):
+                break
+            admitted = True
+        return admitted
+
+    def _may_enter(self) -> bool:
+        inside = [one for one in self.entries if one.admitted]
+        if len(inside) >= self._limits.jobs:
+            return False
+        # Where nothing is gated, to start is to open: then the one before comes first.
+        gated = self._operator.terms.promises.gated
+        return gated or all(self._was_opened(one) for one in inside)
+
+    def _ask(self, entry: Entry) -> bool:
+        """Ask for the reservation of the head; return whether the next may be asked for."""
+        estimate = in_all(entry.estimate, entry.nodes)
+        decision, reservation = self._governor.reserve(estimate, holder=entry.handle.name)
+        entry.handle.decision = decision
+        if decision.kind is DecisionKind.REJECT:
+            self._refuse(entry, decision)
+            return True
+        if reservation is None or decision.contract is None:
+            return False
+        contract = decision.contract
+        try:
+            self._operator.change(entry.handle.id, _admission(contract, entry.nodes))
+        except BaseException:
+            reservation.release()
+            raise
+        entry.reservation, entry.admitted = reservation, True
+        entry.handle.contract = contract
+        self._supervisor.wake(entry.handle.id)
+        return True
+
+    def _book_again(self, entry: Entry) -> None:
+        """Book what a job holds that was admitted before a crash."""
+        batch = int(entry.handle.record.notes.get(BATCH, entry.estimate.max_batch))
+        estimate = in_all(entry.estimate, entry.nodes)
+        estimate = estimate.evolve(min_batch=batch, max_batch=batch)
+        decision, entry.reservation = self._governor.reserve(estimate, holder=entry.handle.name)
+        entry.handle.decision, entry.handle.contract = decision, decision.contract
+        if entry.reservation is None:
+            _log.warning(
+                "%s was admitted before and does not fit the limits now: %s",
+                entry.handle.name,
+                decision.reason,
+            )
+
+    def _refuse(self, entry: Entry, decision: Decision) -> None:
+        now, reason = self._operator.clock.wall(), str(decision.reason)
+
+        def refused(record: JobRecord) -> JobRecord:
+            outcome = Outcome(cause=Cause.NO_CAPACITY, ended_at=now, reason=reason)
+            return record if record.outcome else attrs.evolve(record, outcome=outcome)
+
+        self._operator.change(entry.handle.id, refused)
+
+    # In order
+
+    def _open_in_order(self) -> bool:
+        """Allow the next job to be opened, once those before it were; return whether one was."""
+        for entry in self.entries:
+            record = self._load(entry)
+            entry.handle._seen(record)
+            if not entry.admitted or record.outcome is not None:
+                continue
+            if not record.may_open:
+                self._operator.allow_open(record.id)
+                self._supervisor.wake(record.id)
+                return True
+            if not self._was_opened(entry, record):
+                return False
+        return False
+
+    def _was_opened(self, entry: Entry, record: JobRecord | None = None) -> bool:
+        """Whether nothing behind *entry* has to wait for it any more; a held one is passed."""
+        record = self._load(entry) if record is None else record
+        plan = self._supervisor.last_plan(record.id)
+        passed = record.outcome is not None or record.stop_asked_at is not None
+        held = record.hold is not None or (plan is not None and plan.held)
+        opened = any(one.opened_at is not None for one in record.objects)
+        return passed or held or opened
+
+    # Out
+
+    def _finish(self) -> bool:
+        """Give back what is not held any more, and end the handles; return whether any was."""
+        released = False
+        for entry in self.entries:
+            record = self._load(entry)
+            if record.outcome is None:
+                continue
+            entry.handle._seen(record)
+            if entry.reservation is not None:
+                released = entry.reservation.release() or released
+                entry.reservation = None
+            if self._end(entry, record.outcome):
+                del self._entries[record.id]
+                released = True
+        return released
+
+    def _end(self, entry: Entry, outcome: Outcome) -> bool:
+        """End a handle; return whether its result was there."""
+        handle = entry.handle
+        if outcome.cause is Cause.CANCELLED and handle.record.stop_asked_at is not None:
+            handle._end(TaskState.CANCELLED)
+            return True
+        if not entry.admitted and outcome.cause is Cause.NO_CAPACITY:
+            handle._end(TaskState.FAILED, error=_refusal(handle))
+            return True
+        path = handle.record.notes.get(RESULT)
+        if path is not None:
+            return self._end_function(handle, outcome, Path(path))
+        if outcome.succeeded:
+            handle._end(TaskState.COMPLETED, outcome)
+        else:
+            handle._end(TaskState.FAILED, error=_failure(handle, outcome))
+        return True
+
+    def _end_function(self, handle: RemoteHandle, outcome: Outcome, path: Path) -> bool:
+        returned = read_result(path)
+        if returned is not None and returned.error is not None and not outcome.succeeded:
+            error = returned.error
+            error.__cause__ = _failure(handle, outcome)
+            handle._end(TaskState.FAILED, error=error)
+        elif returned is not None and outcome.succeeded:
+            handle._end(TaskState.COMPLETED, returned.value, returned.error)
+        elif not outcome.succeeded:
+            handle._end(TaskState.FAILED, error=_failure(handle, outcome))
+        elif self._operator.clock.wall() - outcome.ended_at < self._patience:
+            return False
+        else:
+            message = f"{handle.name} completed, and {path} did not appear"
+            error = ResultMissing(message, name=handle.name, path=str(path))
+            handle._end(TaskState.FAILED, error=error)
+        return True
+
+    def _soonest(self, wake_at: datetime.datetime | None) -> datetime.datetime | None:
+        if all(one.handle.record.outcome is None for one in self.entries):
+            return wake_at
+        # The result of a function is being waited for, which the supervisor does not know.
+        poll = datetime.timedelta(seconds=self._operator.terms.poll_s)
+        again = self._operator.clock.wall() + poll
+        return again if wake_at is None else min(again, wake_at)
+
+    def _load(self, entry: Entry) -> JobRecord:
+        found = self._operator.records.load(entry.handle.id)
+        return entry.handle.record if found is None else found
+
+
+def _admission(contract: Contract, nodes: int) -> Callable[[JobRecord], JobRecord]:
+    """Return the change that lets a job start, as *contract* grants it."""
+    granted: dict[str, Any] = as_granted(contract, nodes)
+
+    def admit(record: JobRecord) -> JobRecord:
+        told = {**record.spec.environment, **told_to_the_command(contract, nodes)}
+        spec = attrs.evolve(record.spec, environment=told, **granted)
+        notes = {**record.notes, BATCH: str(contract.batch_size)}
+        return attrs.evolve(record, spec=spec, notes=notes, may_start=True)
+
+    return admit
+
+
+def _refusal(handle: RemoteHandle) -> TaskRefused:
+    decision = handle.decision
+    outcome = handle.outcome
+    assert outcome is not None
+    return TaskRefused(
+        f"{handle.name} was refused: {outcome.reason}",
+        task_id=handle.id,
+        decision=decision,
+        reason=None if decision is None else decision.reason,
+    )
+
+
+def _failure(handle: RemoteHandle, outcome: Outcome) -> RemoteFailed:
+    message = f"{handle.name} failed: {outcome.reason}"
+    return RemoteFailed(message, name=handle.name, outcome=outcome)

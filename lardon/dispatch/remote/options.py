@@ -1,0 +1,78 @@
+"""What a remote pool and its tasks can be told besides what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import attrs
+
+from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.rules import apply_rules, must, seconds
+from lardon.dispatch.sight import CALL_TIMEOUT_S, POLL_S
+from lardon.dispatch.supervisor import LEASE_S
+from lardon.governor.checks import refuse
+
+if TYPE_CHECKING:
+    from lardon.dispatch.recovery import RecoveryPolicy
+
+# A network file system shows a new file to others after so long, at the latest: the usual
+# ceiling of its attribute cache (acdirmax of nfs) is 60 s.
+RESULT_PATIENCE_S: Final = 60.0
+
+
+@attrs.frozen(kw_only=True, field_transformer=apply_rules)
+class PoolTimings:
+    """How patient a pool is, in seconds of its clock."""
+
+    poll_s: float = attrs.field(default=POLL_S, metadata=must(seconds(above=0)))
+    """How often all jobs are looked at."""
+    call_timeout_s: float = attrs.field(default=CALL_TIMEOUT_S, metadata=must(seconds(above=0)))
+    """How long after a decision its call may still begin."""
+    lease_s: float = attrs.field(default=LEASE_S, metadata=must(seconds(above=0)))
+    """How long after a crash another process may not act on a job."""
+    result_patience_s: float = attrs.field(default=RESULT_PATIENCE_S, metadata=must(seconds()))
+    """How long the result of a completed function may take to appear."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a task tells the scheduler besides its estimate; see `JobSpec`."""
+
+    nodes: int
+    """How many nodes, each of which gets what the estimate says; 1 by default."""
+    time_limit_s: float | None
+    directory: str | None
+    environment: Mapping[str, str]
+    extensions: Mapping[str, Mapping[str, str]]
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise `InvalidError` for an option that there is not; what a job needs is no option."""
+    known = ", ".join(TaskOptions.__annotations__)
+    for name, value in options.items():
+        if name not in TaskOptions.__annotations__:
+            raise refuse(InvalidError, name, value, f"one of the options {known}")
+
+
+def check_policy(policy: RecoveryPolicy | None) -> None:
+    """Raise `InvalidError` for a policy that asks for more memory than was reserved."""
+    for rule in () if policy is None else policy.rules:
+        if rule.ram_factor > 1:
+            why = "1 in a pool, whose reservations do not grow: raise the estimate and submit again"
+            raise refuse(InvalidError, "policy.rules.ram_factor", rule.ram_factor, why)
+
+
+@attrs.frozen(kw_only=True)
+class RemoteStatistics:
+    """How many tasks of a pool are where, and what they hold."""
+
+    waiting: int
+    """In line."""
+    admitted: int
+    """With the scheduler, or about to be."""
+    done: int
+    """Ended since the pool was made."""
+    reserved_ram_bytes: int
+    reserved_cpus: int
+    waiter_error: str | None
+    """What the last turn of the waiter failed with; it tries again."""

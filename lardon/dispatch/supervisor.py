@@ -1,0 +1,195 @@
+"""Brings about what the records ask for: one look, one decision and one call at a time."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from lardon.dispatch.errors import DispatchError
+from lardon.dispatch.job_record import JobRecord, Lease
+from lardon.dispatch.planning import Plan, plan
+from lardon.dispatch.records import RecordConflict
+
+if TYPE_CHECKING:
+    from lardon.dispatch.job_operator import Operator
+    from lardon.dispatch.sight import Sight
+
+_log: Final = logging.getLogger("lardon.dispatch")
+
+# Longer than a few looks, so that one slow answer of a scheduler loses no job.
+LEASE_S: Final = 120.0
+# Clocks of one site that NTP keeps are far closer.
+SKEW_S: Final = 5.0
+# A job that needs more calls at one time than this is looked at again at the next turn.
+_MOST_STEPS: Final = 16
+
+
+class Supervisor:
+    """
+    Applies recovery policies: watches the jobs on record and does what `plan` decides.
+
+    Several may serve the same records, in one process or in many. Two of them never act on
+    one job at one time: who acts holds the job's lease, which is part of its record, and a
+    record is only replaced by one who has seen the last. What another began and did not
+    finish is in the record too, and is waited for until it has settled.
+
+    `turn` is called from one thread at a time, and blocks as long as the scheduler takes.
+
+    Args:
+        name: Names this supervisor among all that ever serve these records.
+        operator: Who makes the calls.
+        lease_s: How long a lease lasts that is not renewed.
+        skew_s: How far the clocks of two supervisors may be apart: a lease is taken over so
+            long after it ran out.
+
+    """
+
+    def __init__(
+        self, name: str, operator: Operator, *, lease_s: float = LEASE_S, skew_s: float = SKEW_S
+    ) -> None:
+        self.name = name
+        self._operator = operator
+        self._lease = datetime.timedelta(seconds=lease_s)
+        self._skew = datetime.timedelta(seconds=skew_s)
+        # When each job is to be looked at again. It is worked out anew after a crash.
+        self._wake: dict[str, datetime.datetime] = {}
+        self._over: set[str] = set()
+        self._plans: dict[str, Plan] = {}
+
+    def turn(self) -> datetime.datetime | None:
+        """
+        Do everything that is due now; return when to come again, or None: nothing is left.
+
+        A scheduler that does not answer is logged and asked again after ``poll_s``.
+        """
+        for _ in range(_MOST_STEPS):
+            due = [record for record in self._mine() if self._is_due(record.id)]
+            if not due:
+                break
+            self._serve(due)
+        return min(self._wake.values(), default=None)
+
+    def wake(self, job: str) -> None:
+        """Look at a job in the next turn, because something was asked for it."""
+        self._over.discard(job)
+        self._wake[job] = self._operator.clock.wall()
+
+    def last_plan(self, job: str) -> Plan | None:
+        """Return what was decided last for a job, and why; None before the first time."""
+        return self._plans.get(job)
+
+    def steps(self, job: str) -> Iterator[str]:
+        """
+        Do what is due for one job, and stop before every step that others can see.
+
+        It yields the name of the step that comes next: ``look``, ``store``, ``call``,
+        ``note``. Whoever drops the iterator there has crashed at that point; a simulator
+        does so.
+        """
+        yield "look"
+        record = self._operator.records.load(job)
+        if record is None or not self._may_act(record):
+            return
+        yield from self._act(record, self._operator.observer.look(record))
+
+    # One turn
+
+    def _mine(self) -> list[JobRecord]:
+        found = []
+        records = self._operator.records
+        for job in records.jobs():
+            record = None if job in self._over else records.load(job)
+            if record is not None and self._may_act(record):
+                found.append(record)
+        return found
+
+    def _is_due(self, job: str) -> bool:
+        now = self._operator.clock.wall()
+        return self._wake.setdefault(job, now) <= now
+
+    def _serve(self, due: list[JobRecord]) -> None:
+        try:
+            sights = self._operator.observer.look_many(due)
+        except DispatchError as error:
+            _log.warning("%s: the scheduler did not answer: %s", self.name, error)
+            for record in due:
+                self._later(record.id)
+            return
+        for record in due:
+            for _ in self._act(record, sights[record.id]):
+                pass
+
+    def _later(self, job: str) -> None:
+        poll = datetime.timedelta(seconds=self._operator.terms.poll_s)
+        self._wake[job] = self._operator.clock.wall() + poll
+
+    # One job
+
+    def _may_act(self, record: JobRecord) -> bool:
+        """Whether the lease of the job is this supervisor's, or may be taken over."""
+        now, lease = self._operator.clock.wall(), record.lease
+        if record.closed:
+            self._over.add(record.id)
+            self._wake.pop(record.id, None)
+            self._plans.pop(record.id, None)
+            return False
+        if _waits_in_line(record):
+            self._wake.pop(record.id, None)
+            return False
+        if lease is None or lease.holder == self.name:
+            return True
+        free_at = lease.expires_at + self._skew
+        if now <= free_at:
+            self._wake[record.id] = free_at + datetime.timedelta(microseconds=1)
+            return False
+        return True
+
+    def _act(self, record: JobRecord, sight: Sight) -> Iterator[str]:
+        leased = attrs.evolve(record, lease=self._leased(record))
+        decided = self._decide(leased, sight)
+        yield "store"
+        stored = self._store(record, decided)
+        if stored is None:
+            return
+        self._plans[record.id] = decided
+        if decided.wake_at is None:
+            self._wake.pop(record.id, None)
+        else:
+            self._wake[record.id] = decided.wake_at
+        if decided.call is None:
+            return
+        yield "call"
+        answer = self._operator.perform(stored, decided.call)
+        yield "note"
+        self._operator.note(stored, decided.call, answer)
+
+    def _decide(self, record: JobRecord, sight: Sight) -> Plan:
+        return plan(record, sight, self._operator.terms)
+
+    def _leased(self, record: JobRecord) -> Lease:
+        now, lease = self._operator.clock.wall(), record.lease
+        ends = now + self._lease
+        if lease is None or lease.holder != self.name:
+            return Lease(holder=self.name, fence=record.fence + 1, expires_at=ends)
+        # Renewed when half of it is gone, so that a look that finds no news writes nothing.
+        old = lease.expires_at - now < self._lease / 2
+        return attrs.evolve(lease, expires_at=ends) if old else lease
+
+    def _store(self, before: JobRecord, decided: Plan) -> JobRecord | None:
+        """Store what was decided; None where somebody else stored meanwhile."""
+        if decided.record == before:
+            return before
+        try:
+            return self._operator.records.save(decided.record)
+        except RecordConflict:
+            self._wake[before.id] = self._operator.clock.wall()
+            return None
+
+
+def _waits_in_line(record: JobRecord) -> bool:
+    """Whether nothing was begun for a job, and nothing may be: then nobody is asked about it."""
+    return not (record.may_start or record.stop_asked_at or record.objects or record.calls)

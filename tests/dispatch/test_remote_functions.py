@@ -1,0 +1,182 @@
+"""Functions as remote tasks: ``python -m lardon.dispatch.call``, in a process of its own."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lardon.dispatch import Cause, InvalidError, MissingExtra
+from lardon.dispatch.call import main
+from lardon.dispatch.remote import PoolTimings, RemoteFailed, RemoteHandle, ResultMissing
+from lardon.dispatch.remote.function import read_result, write_call
+from lardon.testing import ManualClock
+from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
+
+
+@pytest.fixture
+def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
+    made = RemoteCluster(clock)
+    yield made
+    made.close()
+
+
+def made(cluster: RemoteCluster, handle: RemoteHandle) -> int:
+    """Run the job's own command, and let the pool see how it ended."""
+    command = handle.record.spec.command
+    assert command[1:3] == ("-m", "lardon.dispatch.call")
+    code = main(command[3:])
+    cluster.finish(handle, code)
+    return code
+
+
+def test_a_function_returns_to_its_handle(cluster: RemoteCluster, tmp_path: Path) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    factor = 7
+    handle = pool.submit_function(lambda a, b: a * b * factor, 2, b=3, estimate=ONE)
+    cluster.rest()
+
+    assert made(cluster, handle) == 0
+    assert handle.result(PATIENCE_S) == 42
+    assert handle.outcome is not None
+    assert handle.outcome.succeeded
+
+
+def test_what_a_function_raises_is_raised_again(
+    cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = cluster.pool(folder=tmp_path)
+
+    def fails() -> None:
+        raise LookupError("no such photograph")
+
+    handle = pool.submit_function(fails, estimate=ONE)
+    cluster.rest()
+
+    assert made(cluster, handle) == 1
+    assert "no such photograph" in capsys.readouterr().err
+    with pytest.raises(LookupError, match="no such photograph") as caught:
+        handle.result(PATIENCE_S)
+    cause = caught.value.__cause__
+    assert isinstance(cause, RemoteFailed)
+    assert cause.cause is Cause.NON_ZERO_EXIT
+
+
+def test_an_error_that_cannot_be_pickled_comes_in_words(
+    cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = cluster.pool(folder=tmp_path)
+
+    def fails() -> None:
+        error = ValueError("holds a lock")
+        error.lock = threading.Lock()  # type: ignore[attr-defined]  # which cannot be pickled
+        raise error
+
+    handle = pool.submit_function(fails, estimate=ONE)
+    cluster.rest()
+    made(cluster, handle)
+    capsys.readouterr()
+
+    with pytest.raises(RuntimeError, match="holds a lock"):
+        handle.result(PATIENCE_S)
+
+
+def test_a_job_that_was_killed_has_its_cause(cluster: RemoteCluster, tmp_path: Path) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(print, estimate=ONE)
+    cluster.rest()
+    cluster.env.out_of_memory(cluster.run(handle))
+    cluster.passes()
+
+    with pytest.raises(RemoteFailed) as caught:
+        handle.result(PATIENCE_S)
+    assert caught.value.cause is Cause.OUT_OF_MEMORY
+
+
+def test_a_result_may_appear_a_while_after_the_job_completed(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    """A network file system shows it late; the reservation does not wait for that."""
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(lambda: 5, estimate=ONE)
+    cluster.rest()
+    command = handle.record.spec.command
+    cluster.finish(handle)
+    assert not handle.done()
+    assert pool.statistics().reserved_ram_bytes == 0
+    main(command[3:])
+    cluster.passes()
+
+    assert handle.result(PATIENCE_S) == 5
+
+
+def test_a_result_that_never_appears_is_told_apart(cluster: RemoteCluster, tmp_path: Path) -> None:
+    pool = cluster.pool(folder=tmp_path, timings=PoolTimings(result_patience_s=30))
+    handle = pool.submit_function(lambda: 5, estimate=ONE)
+    cluster.rest()
+    cluster.finish(handle)
+    cluster.passes()
+    assert not handle.done()
+    cluster.passes(20)
+
+    with pytest.raises(ResultMissing) as caught:
+        handle.result(PATIENCE_S)
+    assert caught.value.path.endswith(f"{handle.id}.result")
+
+
+@pytest.mark.slow
+def test_the_command_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command, result = write_call(tmp_path / "calls", "job", pow, [2, 10], {"mod": 1000})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    returned = read_result(result)
+    assert returned is not None
+    assert returned.value == 24
+    assert (tmp_path / "calls").stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in result.parent.iterdir()) == ["job.call", "job.result"]
+
+
+def test_a_broken_result_is_an_error_and_no_hang(tmp_path: Path) -> None:
+    path = tmp_path / "a.result"
+    assert read_result(path) is None
+    path.write_bytes(b"no pickle")
+
+    returned = read_result(path)
+    assert returned is not None
+    assert returned.error is not None
+
+
+def test_the_command_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["one"]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_what_is_no_function_or_has_wrong_options_is_refused(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    with pytest.raises(InvalidError, match="callable"):
+        pool.submit_function(3, estimate=ONE)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InvalidError, match="one of the options"):
+        pool.submit_function(print, estimate=ONE, options={"ram_bytes": 3})  # type: ignore[arg-type]
+
+
+def test_without_cloudpickle_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "cloudpickle":
+            raise ModuleNotFoundError(name="cloudpickle")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"lardon\[dispatch\]"):
+        write_call(tmp_path, "job", print, [], {})

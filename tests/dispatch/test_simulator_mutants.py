@@ -1,0 +1,94 @@
+"""
+The simulator finds a core that breaks a rule: each fault here is planted, and each is found.
+
+"The simulator: invariants checked after every step": a judge that never objects would pass
+every core, so each rule is broken on purpose, in the real code with one decision changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from lardon.dispatch.enums import Shape
+from lardon.dispatch.job_operator import Operator
+from lardon.dispatch.sim import Setting, Simulation, Violation
+from lardon.dispatch.supervisor import Supervisor
+from tests.dispatch.planted_core_faults import (
+    CallsLate,
+    DecidesOnTheUnknown,
+    GivesUp,
+    IgnoresHolds,
+    IgnoresStops,
+    KeepsDuplicates,
+    KnowsNoLease,
+    KnowsNoLimit,
+    OpensAtOnce,
+    StoresWithoutLooking,
+    TakesAbsenceForAnEnd,
+    TrustsEveryEnd,
+    WritesNothingDown,
+)
+
+SEEDS: Final = 150
+LEASE: Final = {"lease_s": 60.0, "skew_s": 2.0}
+
+
+def hunt(shape: Shape, **makers: Any) -> tuple[int, str] | None:
+    """Return the first seed that finds a fault, and the rule that it breaks."""
+    for seed in range(SEEDS):
+        try:
+            Simulation(Setting(seed=seed, shape=shape, quiet_bound_s=3600.0), **makers).run()
+        except Violation as violation:
+            return seed, violation.rule
+    return None
+
+
+def made_of(kind: type[Supervisor]) -> Callable[[str, Operator], Supervisor]:
+    return lambda name, operator: kind(name, operator, **LEASE)
+
+
+SLURM, KUBEFLOW = Shape.SLURM, Shape.KUBEFLOW
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("kind", "shape", "rules"),
+    [
+        (DecidesOnTheUnknown, SLURM, "was unknown"),
+        (KnowsNoLease, SLURM, "lease is another's"),
+        (KeepsDuplicates, SLURM, "left behind|not over"),
+        (IgnoresStops, SLURM, "after a stop"),
+        (IgnoresHolds, SLURM, "is held"),
+        (IgnoresHolds, KUBEFLOW, "is held"),
+        (TrustsEveryEnd, SLURM, "run at once"),
+        (TrustsEveryEnd, KUBEFLOW, "run at once"),
+        (TakesAbsenceForAnEnd, KUBEFLOW, "run at once|could run|left behind"),
+        (StoresWithoutLooking, SLURM, "not over|went back|after a stop"),
+        (WritesNothingDown, SLURM, "was unknown"),
+        (WritesNothingDown, KUBEFLOW, "was unknown"),
+        (KnowsNoLimit, SLURM, "recoveries after"),
+        (GivesUp, SLURM, "not over"),
+        (OpensAtOnce, SLURM, "run at once"),
+    ],
+)
+def test_a_supervisor_that_breaks_a_rule_is_found(
+    kind: type[Supervisor], shape: Shape, rules: str
+) -> None:
+    found = hunt(shape, make_supervisor=made_of(kind))
+
+    assert found is not None, f"{kind.__doc__} In {SEEDS} seeds nothing was broken"
+    assert re.search(rules, found[1]), found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_an_operator_that_calls_late_is_found() -> None:
+    found = hunt(SLURM, make_operator=CallsLate)
+
+    assert found is not None
+    assert "lease is another's" in found[1] or "was unknown" in found[1]
