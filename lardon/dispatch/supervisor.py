@@ -78,6 +78,25 @@ class Supervisor:
         self._over.discard(job)
         self._wake[job] = self._operator.clock.wall()
 
+    def hand_over(self) -> None:
+        """
+        Give every lease back, so that another supervisor need not wait for its end.
+
+        For the end of a process that means to end; afterwards this one acts on nothing that
+        somebody else has taken. Blocks as long as the store takes.
+        """
+        now = self._operator.clock.wall()
+
+        def given_back(record: JobRecord) -> JobRecord:
+            lease = record.lease
+            if lease is None or lease.holder != self.name or lease.expires_at <= now:
+                return record
+            return attrs.evolve(record, lease=attrs.evolve(lease, expires_at=now - self._skew))
+
+        for job in self._operator.records.jobs():
+            if job not in self._over:
+                self._operator.change(job, given_back)
+
     def last_plan(self, job: str) -> Plan | None:
         """Return what was decided last for a job, and why; None before the first time."""
         return self._plans.get(job)

@@ -199,6 +199,33 @@ def test_what_waits_under_an_administrators_hold_is_left_alone() -> None:
     assert decided.held
 
 
+def test_nothing_is_opened_or_started_while_another_object_may_run_somewhere() -> None:
+    """It ended on a node that nobody reaches: the next one waits, submitted or not."""
+    first = an_object(1, **OPENED)
+    lost = seen(1, State.ENDED, cause=Cause.NODE_LOST, attempt="a")
+    two = a_record(objects=[first, an_object(2, submission=2)], kept=ref(2))
+    gated = seen(2, gated=True)
+    assert operation(two, a_sight(lost, gated, ceased=False)) is None
+    assert operation(two, a_sight(lost, gated)) is Operation.OPEN
+    one = a_record(objects=[first], spec=attrs.evolve(two.spec, submission=2))
+    assert operation(one, a_sight(lost, ceased=False)) is None
+    assert operation(one, a_sight(lost)) is Operation.START
+
+
+def test_where_nothing_can_be_held_the_gate_keeps_a_held_job() -> None:
+    terms = attrs.evolve(GATED, can_hold=False)
+    hold = HoldWish(instance=1, asked_at=NOW)
+    record = a_record(objects=[an_object(1)], kept=ref(1), hold=hold)
+    held = plan(record, a_sight(seen(1, gated=True)), terms)
+    assert held.call is None
+    assert held.held
+    assert held.record.hold is not None
+    assert held.record.hold.in_force_at == NOW
+    assert operation(attrs.evolve(record, hold=None), a_sight(seen(1, gated=True)), terms) is (
+        Operation.OPEN
+    )
+
+
 def test_a_requeue_bit_that_somebody_left_set_is_cleared() -> None:
     record = a_record(objects=[an_object(1, **OPENED)], kept=ref(1))
     running = a_sight(seen(1, State.RUNNING, requeue_bit=True))

@@ -522,9 +522,46 @@ def test_a_pool_that_is_closed_without_waiting_lets_its_jobs_go_on(
     assert adopted is not None
     # What it holds is booked before anything else may be.
     assert again.statistics().reserved_ram_bytes == GiB
-    cluster.passes(200)
+    # The lease was given back: the successor acts after the allowance for skewed clocks.
+    cluster.passes(6)
     cluster.finish(adopted)
     assert adopted.result(PATIENCE_S).succeeded
+
+
+def test_a_pool_that_cannot_hand_over_says_so_and_ends(
+    cluster: RemoteCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(MemoryRecords):
+        full = False
+
+        def save(self, record: Any) -> Any:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            return super().save(record)
+
+    records = Full()
+    pool = cluster.pool(records=records)
+    handle = pool.submit(COMMAND, estimate=ONE)
+    cluster.rest()
+    records.full = True
+    pool.close(wait=False)
+
+    assert "could not hand its jobs over" in caplog.text
+    with pytest.raises(PoolClosed):
+        handle.result(PATIENCE_S)
+
+
+def test_a_result_that_is_to_appear_keeps_no_other_task_back(
+    cluster: RemoteCluster, tmp_path: Any
+) -> None:
+    pool = cluster.pool(jobs=1, folder=tmp_path)
+    first = pool.submit_function(print, estimate=ONE)
+    second = pool.submit(COMMAND, estimate=ONE)
+    cluster.rest()
+    cluster.finish(first)
+
+    assert not first.done()
+    assert cluster.objects(second)
 
 
 def test_a_finished_job_is_adopted_with_its_outcome(cluster: RemoteCluster) -> None:

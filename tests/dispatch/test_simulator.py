@@ -32,7 +32,7 @@ def test_every_invariant_holds_in_some_hundred_runs(shape: Shape) -> None:
 
     # They are no runs in which nothing happened.
     assert sum(report.executions for report in reports) > 2 * RUNS
-    assert sum(report.unknown for report in reports) > RUNS
+    assert sum(report.unknown for report in reports) > RUNS // 2
     assert sum(report.crashes for report in reports) > RUNS
 
 

@@ -116,6 +116,13 @@ class Line:
             self._book_again(entry)
         self._supervisor.wake(handle.id)
 
+    def hand_over(self) -> None:
+        """Let a successor act on the jobs at once, or else when the leases have run out."""
+        try:
+            self._supervisor.hand_over()
+        except Exception:  # noqa: BLE001  whatever the store raises, the pool ends
+            _log.exception("a remote pool could not hand its jobs over")
+
     def wake(self, job: str) -> None:
         """Look at a job in the next turn."""
         self._supervisor.wake(job)
@@ -149,7 +156,9 @@ class Line:
         return admitted
 
     def _may_enter(self) -> bool:
-        inside = [one for one in self.entries if one.admitted]
+        admitted = [one for one in self.entries if one.admitted]
+        # One whose result is still to appear holds nothing on the cluster any more.
+        inside = [one for one in admitted if one.handle.outcome is None]
         if len(inside) >= self._limits.jobs:
             return False
         # Where nothing is gated, to start is to open: then the one before comes first.

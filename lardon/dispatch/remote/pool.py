@@ -60,7 +60,7 @@ class RemotePool:
     over for certain. Every method may be called from any thread; `submit` and `cancel` block
     as long as the store takes, `result`, `join`, `close` and leaving the ``with`` block wait.
 
-    Leaving the block waits for all tasks, or cancels them after an exception.
+    Leaving the block waits for all tasks; an exception cancels them.
 
     Args:
         backend: Who runs the jobs; the pool does not close it.
@@ -296,7 +296,7 @@ class RemotePool:
 
     @property
     def governor(self) -> Governor:
-        """Who admits the tasks; its reservations are what the jobs hold."""
+        """Who admits the tasks."""
         return self._governor
 
     def statistics(self) -> RemoteStatistics:
@@ -380,7 +380,8 @@ class RemotePool:
         self._waiter.notify()
 
     def _let_go(self) -> None:
-        """Tell those who still wait that nothing comes any more."""
+        """Leave the jobs to a successor, and tell those who wait that nothing comes here."""
+        self._line.hand_over()
         for entry in self._line.entries:
             handle = entry.handle
             message = f"the pool was closed; the job of {handle.name} goes on: adopt it by its name"
