@@ -120,7 +120,7 @@ class Line:
         """Let a successor act on the jobs at once, or else when the leases have run out."""
         try:
             self._supervisor.hand_over()
-        except Exception:  # noqa: BLE001  whatever the store raises, the pool ends
+        except BaseException:  # noqa: BLE001  whatever the store raises, the pool ends
             _log.exception("a remote pool could not hand its jobs over")
 
     def wake(self, job: str) -> None:

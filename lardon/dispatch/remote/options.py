@@ -71,7 +71,7 @@ class RemoteStatistics:
     admitted: int
     """With the scheduler, or about to be."""
     done: int
-    """Ended since the pool was made."""
+    """With a handle that is done."""
     reserved_ram_bytes: int
     reserved_cpus: int
     waiter_error: str | None
