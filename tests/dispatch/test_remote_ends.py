@@ -15,7 +15,7 @@ from lardon.dispatch import InvalidError
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.records import FileRecords, MemoryRecords
-from lardon.dispatch.remote import PoolClosed, RemotePool
+from lardon.dispatch.remote import PoolClosed, PoolTimings, RemotePool
 from lardon.testing import ManualClock
 from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
 
@@ -186,3 +186,11 @@ def test_an_argument_may_be_any_name_of_a_file(cluster: RemoteCluster, tmp_path:
     read = FileRecords(tmp_path / "jobs").load(handle.id)
     assert read is not None
     assert list(read.spec.command) == command
+
+
+@pytest.mark.parametrize("name", ["poll_s", "call_timeout_s", "lease_s", "result_patience_s"])
+def test_a_time_that_no_calendar_can_tell_is_refused(name: str) -> None:
+    """Else the pool's thread would fail with it at every turn, for all its tasks."""
+    with pytest.raises(InvalidError) as caught:
+        PoolTimings(**{name: 1e300})
+    assert caught.value.path == name
