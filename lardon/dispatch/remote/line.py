@@ -272,13 +272,15 @@ class Line:
         return True
 
     def _end_function(self, handle: RemoteHandle, outcome: Outcome, path: Path) -> bool:
-        returned = read_result(path)
-        if returned is not None and returned.error is not None and not outcome.succeeded:
+        epochs = (one.epoch for one in handle.record.attempts if one.epoch is not None)
+        returned = read_result(path, since=max(epochs, default=None))
+        if returned is not None and returned.error is not None:
             error = returned.error
-            error.__cause__ = _failure(handle, outcome)
+            if not outcome.succeeded:
+                error.__cause__ = _failure(handle, outcome)
             handle._end(TaskState.FAILED, error=error)
         elif returned is not None and outcome.succeeded:
-            handle._end(TaskState.COMPLETED, returned.value, returned.error)
+            handle._end(TaskState.COMPLETED, returned.value)
         elif not outcome.succeeded:
             handle._end(TaskState.FAILED, error=_failure(handle, outcome))
         elif self._operator.clock.wall() - outcome.ended_at < self._patience:
