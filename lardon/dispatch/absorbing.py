@@ -38,7 +38,7 @@ def absorb(record: JobRecord, sight: Sight, terms: Terms) -> JobRecord:
             record = _note_attempt(record.with_object(updated), updated, seen_now, sight)
     for call in record.calls:
         if _settled(record, call, sight):
-            record = record.without_call(call.number)
+            record = _nothing_came(record.without_call(call.number), call, terms)
     settles_at = record.starts_settle_at
     if settles_at is not None and sight.looked_at > settles_at:
         record = attrs.evolve(record, starts_settle_at=None)
@@ -61,7 +61,7 @@ def _claim(record: JobRecord, seen: Observation, sight: Sight, terms: Terms) -> 
     free = not seen.gated or not terms.promises.gated
     claimed = ObjectRecord(
         ref=seen.ref,
-        submission=record.spec.submission,
+        submission=_submission_of_the_last_start(record),
         claimed_at=sight.looked_at,
         opened_at=sight.looked_at if free else None,
     )
@@ -69,6 +69,28 @@ def _claim(record: JobRecord, seen: Observation, sight: Sight, terms: Terms) -> 
     for call in started:
         record = record.without_call(call.number)
     return attrs.evolve(record, objects=(*record.objects, claimed))
+
+
+def _submission_of_the_last_start(record: JobRecord) -> int:
+    """Return which submission an object that was not known comes from."""
+    for call in record.calls:
+        if call.operation is Operation.START:
+            return call.submission
+    # A duplicate of one that is known: of those before it none can come any more.
+    return max((one.submission for one in record.objects), default=record.spec.submission)
+
+
+def _nothing_came(record: JobRecord, call: PendingCall, terms: Terms) -> JobRecord:
+    """
+    Return *record* after a call that has settled; a start that nobody saw is given up.
+
+    Where nothing is gated its object may have run and been deleted before anybody looked, so
+    its number is not used again: every execution has an epoch of its own.
+    """
+    if call.operation is not Operation.START or terms.promises.gated:
+        return record
+    spec = attrs.evolve(record.spec, submission=call.submission + 1)
+    return attrs.evolve(record, spec=spec)
 
 
 def _predecessor(record: JobRecord, seen: Observation, sight: Sight) -> ObjectRecord | None:

@@ -8,7 +8,12 @@ from typing import Final
 import attrs
 
 from lardon.dispatch.enums import Cause
-from lardon.dispatch.errors import DispatchError, ExpiredError, OutcomeUnknown
+from lardon.dispatch.errors import (
+    DispatchError,
+    DuplicateError,
+    ExpiredError,
+    OutcomeUnknown,
+)
 from lardon.dispatch.job_record import JobRecord, ObjectRecord, Operation, PendingCall
 from lardon.dispatch.model import Ref
 from lardon.dispatch.recovering import finished, instead_of_requeue
@@ -102,6 +107,9 @@ def _put_back(record: JobRecord, call: PendingCall, answer: Answer) -> JobRecord
 def _refused(record: JobRecord, call: PendingCall, answer: Answer, terms: Terms) -> JobRecord:
     """Note a call that certainly changed nothing, and when to try again."""
     assert answer.error is not None
+    if call.operation is Operation.START and not terms.promises.unique_names:
+        # It was the only start of which anything could come.
+        record = attrs.evolve(record, starts_settle_at=None)
     expired = isinstance(answer.error, ExpiredError)
     why = f"{call.operation.value}: {described(answer.error)}"
     match call.operation:
@@ -111,7 +119,8 @@ def _refused(record: JobRecord, call: PendingCall, answer: Answer, terms: Terms)
             record = attrs.evolve(record, hold=hold)
         case Operation.REQUEUE if not expired:
             record = instead_of_requeue(record)
-        case Operation.START if not expired:
+        case Operation.START if not (expired or isinstance(answer.error, DuplicateError)):
+            # A name that is taken is an earlier start of ours, which the next look finds.
             record = attrs.evolve(record, refusals=record.refusals + 1)
             if record.refusals >= START_REFUSALS:
                 sight = Sight(looked_at=answer.at)

@@ -201,11 +201,22 @@ def _keep(record: JobRecord, sight: Sight) -> tuple[JobRecord, Observation | Non
     free = [one for one in live if one is not None and not one.gated]
     if is_live(kept) and (kept in free or not free):
         return attrs.evolve(record, due=None), kept
-    # One that may run already, before one that has to be opened.
-    chosen = next(iter(free or live), None)
+    # One that may run already, before one that has to be opened. A duplicate of what was
+    # opened once comes too late: it would run with an epoch that is used up.
+    fresh = [one for one in live if one is not None and not _was_used(record, one.ref)]
+    chosen = next(iter(free or fresh), None)
     if chosen is None:
         return record, None
     return attrs.evolve(record, kept=chosen.ref, due=None), chosen
+
+
+def _was_used(record: JobRecord, ref: Ref) -> bool:
+    """Whether another object of the same submission was opened before."""
+    known = record.object(ref)
+    used = {
+        one.submission for one in record.objects if one.opened_at is not None and one.ref != ref
+    }
+    return known is not None and known.submission in used
 
 
 def _strays(record: JobRecord, sight: Sight, terms: Terms) -> _Maybe:
@@ -327,6 +338,18 @@ def _begin(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
     if not record.may_start:
         return _wait(record, sight, terms, "it waits for its turn")
     due = record.due
+    early = _too_early(record, sight, terms)
+    if early is not None:
+        return early
+    if due is not None and due.action is Action.REQUEUE:
+        return _call(record, sight, terms, Operation.REQUEUE, f"after {due.cause}", record.kept)
+    why = "it was submitted" if due is None else f"again, after {due.cause.value}"
+    return _call(record, sight, terms, Operation.START, why)
+
+
+def _too_early(record: JobRecord, sight: Sight, terms: Terms) -> _Maybe:
+    """Return the wait for what has to pass before anything is started again, or None."""
+    due = record.due
     if due is not None and due.not_before > sight.looked_at:
         why = f"{due.action.value} after {due.cause.value} waits until {due.not_before.isoformat()}"
         told = fast_failures(record)
@@ -336,7 +359,8 @@ def _begin(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
     if unclear:
         why = f"object {unclear[0].ref.id} may run somewhere still"
         return _wait(record, sight, terms, why)
-    if due is not None and due.action is Action.REQUEUE:
-        return _call(record, sight, terms, Operation.REQUEUE, f"after {due.cause}", record.kept)
-    why = "it was submitted" if due is None else f"again, after {due.cause.value}"
-    return _call(record, sight, terms, Operation.START, why)
+    if record.starts_settle_at is not None and not terms.promises.unique_names:
+        # It would bear the same name, and could not be told from what is started now.
+        why = "a duplicate of an earlier start may still come"
+        return _wait(record, sight, terms, why, _after(record.starts_settle_at))
+    return None

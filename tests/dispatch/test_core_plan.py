@@ -15,6 +15,7 @@ from lardon.dispatch.answering import START_REFUSALS, Answer, answered
 from lardon.dispatch.enums import Action, Capability, Cause, State, Tristate
 from lardon.dispatch.errors import (
     CrashedError,
+    DuplicateError,
     ExpiredError,
     FinishedError,
     OutcomeUnknown,
@@ -210,6 +211,45 @@ def test_nothing_is_opened_or_started_while_another_object_may_run_somewhere() -
     one = a_record(objects=[first], spec=attrs.evolve(two.spec, submission=2))
     assert operation(one, a_sight(lost, ceased=False)) is None
     assert operation(one, a_sight(lost)) is Operation.START
+
+
+def test_a_start_waits_until_no_duplicate_of_the_one_before_can_come() -> None:
+    """Under one name a late duplicate could not be told from it, and has the old epoch."""
+    record, sight = ended(Cause.PREEMPTED, policy_for(Cause.PREEMPTED, delay_s=0))
+    record = attrs.evolve(record, starts_settle_at=after(30))
+    waits = plan(record, sight, GATED)
+    assert waits.call is None
+    assert waits.record.spec.submission == 2
+    assert waits.wake_at is not None
+    later = attrs.evolve(sight, looked_at=waits.wake_at)
+    assert operation(waits.record, later) is Operation.START
+    # A name of its own tells it apart.
+    assert operation(record, sight, UNGATED) is Operation.START
+
+
+def test_a_late_duplicate_of_what_ran_already_is_stopped_and_never_opened() -> None:
+    """It has the epoch of the execution that ended, and asks for what that one had."""
+    record, _ = ended(Cause.OUT_OF_MEMORY, policy_for(Cause.OUT_OF_MEMORY, ram_factor=2))
+    record = attrs.evolve(record, spec=attrs.evolve(record.spec, ram_bytes=1000))
+    lost = seen(1, State.ENDED, cause=Cause.OUT_OF_MEMORY, attempt="a")
+    record = plan(record, a_sight(lost), GATED).record
+    assert record.spec.submission == 2
+    decided = plan(record, a_sight(lost, seen(2, gated=True), at=30), GATED)
+    assert decided.call is not None
+    assert (decided.call.operation, decided.call.ref) == (Operation.STOP, ref(2))
+    duplicate = decided.record.object(ref(2))
+    assert duplicate is not None
+    assert duplicate.submission == 1
+
+
+def test_a_start_that_nobody_saw_uses_up_its_number_where_nothing_is_gated() -> None:
+    """Its object may have run and been deleted: "a new execution has a new epoch, always"."""
+    record = a_record(calls=[a_call(Operation.START)], calls_made=1)
+    for terms, submission in ((GATED, 1), (UNGATED, 2)):
+        decided = plan(record, a_sight(at=21), terms)
+        assert decided.call is not None
+        assert decided.call.operation is Operation.START
+        assert decided.call.submission == submission
 
 
 def test_where_nothing_can_be_held_the_gate_keeps_a_held_job() -> None:
@@ -452,6 +492,18 @@ def test_a_start_that_is_refused_again_and_again_is_given_up() -> None:
         record = answered(record, record.calls[0], refused, GATED)
     assert record.outcome is not None
     assert "invalid partition" in record.outcome.reason
+
+
+def test_a_name_that_is_taken_is_an_earlier_start_and_no_refusal() -> None:
+    record = a_record(lease=_lease())
+    for _ in range(START_REFUSALS):
+        record = attrs.evolve(record, calls=[a_call(Operation.START)])
+        taken = Answer(at=NOW, error=DuplicateError("it is there", name="x"))
+        record = answered(record, record.calls[0], taken, UNGATED)
+    assert record.outcome is None
+    assert record.refusals == 0
+    found = plan(record, a_sight(seen(1, State.RUNNING), at=UNGATED.poll_s), UNGATED)
+    assert found.record.kept == ref(1)
 
 
 def test_a_requeue_that_is_refused_becomes_a_fresh_start() -> None:

@@ -380,7 +380,8 @@ def test_a_policy_recovers_under_the_same_reservation(cluster: RemoteCluster) ->
     handle = pool.submit(COMMAND, estimate=ONE, policy=RecoveryPolicy([rule]))
     cluster.rest()
     cluster.env.preempt(cluster.run(handle))
-    cluster.passes()
+    # The next start waits until no duplicate of the first can come any more.
+    cluster.passes(60)
     assert pool.governor.statistics().booked == 1
     cluster.finish(handle)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from lardon.dispatch import planning
 from lardon.dispatch.enums import Shape
 from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.sim import Setting, Simulation, Violation
@@ -70,10 +71,10 @@ SLURM, KUBEFLOW = Shape.SLURM, Shape.KUBEFLOW
         (TakesAbsenceForAnEnd, KUBEFLOW, "run at once|could run|left behind"),
         (StoresWithoutLooking, SLURM, "not over|went back|after a stop"),
         (WritesNothingDown, SLURM, "was unknown"),
-        (WritesNothingDown, KUBEFLOW, "was unknown"),
+        (WritesNothingDown, KUBEFLOW, "was unknown|not over"),
         (KnowsNoLimit, SLURM, "recoveries after"),
         (GivesUp, SLURM, "not over"),
-        (OpensAtOnce, SLURM, "run at once"),
+        (OpensAtOnce, SLURM, "run at once|no larger than an earlier one"),
     ],
 )
 def test_a_supervisor_that_breaks_a_rule_is_found(
@@ -92,3 +93,14 @@ def test_an_operator_that_calls_late_is_found() -> None:
 
     assert found is not None
     assert "lease is another's" in found[1] or "was unknown" in found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_late_duplicate_that_is_opened_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator found that one by itself, after some thousand runs."""
+    monkeypatch.setattr(planning, "_was_used", lambda _record, _ref: False)
+    found = hunt(SLURM)
+
+    assert found is not None
+    assert "no larger than an earlier one" in found[1]

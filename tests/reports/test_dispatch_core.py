@@ -21,9 +21,9 @@ JOB = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 def test_h108_a_broken_node_does_not_use_up_all_retries_within_a_minute() -> None:
     """Node n1 fails everything at once; the pauses grow, and the reason names the node."""
     clock = ManualClock()
-    backend = MemoryBackend(clock=clock)
+    backend = MemoryBackend(clock=clock, call_bound_s=1)
     env = backend.env()
-    operator = Operator(backend, MemoryRecords(), clock, poll_s=1)
+    operator = Operator(backend, MemoryRecords(), clock, call_timeout_s=1, poll_s=1)
     supervisor = Supervisor("one", operator)
     rule = RecoveryRule(Cause.NON_ZERO_EXIT, Action.RESTART, limit=5, delay_s=10, delay_factor=2)
     operator.submit(JobSpec(id=JOB, command=["work"]), policy=RecoveryPolicy([rule]))
@@ -54,9 +54,9 @@ def test_h108_a_broken_node_does_not_use_up_all_retries_within_a_minute() -> Non
 def test_h108_the_reason_shows_while_it_is_tried_again() -> None:
     """Whoever looks before the last try sees which node it is, and what comes next."""
     clock = ManualClock()
-    backend = MemoryBackend(clock=clock)
+    backend = MemoryBackend(clock=clock, call_bound_s=1)
     env = backend.env()
-    operator = Operator(backend, MemoryRecords(), clock, poll_s=1)
+    operator = Operator(backend, MemoryRecords(), clock, call_timeout_s=1, poll_s=1)
     supervisor = Supervisor("one", operator)
     rule = RecoveryRule(Cause.NON_ZERO_EXIT, Action.RESTART, delay_s=1000)
     operator.submit(JobSpec(id=JOB, command=["work"]), policy=RecoveryPolicy([rule]))

@@ -22,12 +22,12 @@ _RUNNING: Final = {
     "out of memory": 2,
     "time out": 1,
     "preempt": 3,
-    "lose node": 2,
+    "lose node": 3,
     "cancel": 1,
     "requeue": 1,
 }
 # How often a lost node comes back, and how often something that ended is looked at at all.
-_RECOVERY: Final = 0.15
+_RECOVERY: Final = 0.05
 _LOOK_AT_ENDED: Final = 0.1
 
 

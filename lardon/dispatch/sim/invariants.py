@@ -48,6 +48,7 @@ class Judge:
         self._log = log
         self._clock = clock
         self._jobs: dict[str, Watched] = {}
+        self._epochs: dict[str, int] = {}
         self._broken: list[str] = []
 
     def submitted(self, record: JobRecord) -> None:
@@ -76,6 +77,12 @@ class Judge:
             self._broken.append(f"object {ref.id} started after its job was over")
         elif record.hold is not None and record.hold.in_force_at is not None:
             self._broken.append(f"object {ref.id} started though its job is held")
+        epoch = self._env.truth(ref).epoch or 0
+        if epoch <= self._epochs.get(job, 0):
+            self._broken.append(
+                f"an execution has the epoch {epoch}, no larger than an earlier one"
+            )
+        self._epochs[job] = epoch
 
     def verdict(self) -> str | None:
         """Return a rule that is broken now, or None."""
