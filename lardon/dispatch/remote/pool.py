@@ -265,7 +265,7 @@ class RemotePool:
     # Looking
 
     def adopt(self, name: str) -> RemoteHandle | None:
-        """Return the handle of the job with this name, from whichever process; None: no such."""
+        """Return the handle of the job with this name, submitted here or on record, or None."""
         with self._waiter.lock:
             return next((one for one in self._handles.values() if one.name == name), None)
 
