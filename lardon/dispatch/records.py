@@ -11,10 +11,11 @@ from typing import Final, Protocol
 
 import attrs
 
-from lardon.dispatch.errors import DispatchError
+from lardon.dispatch.errors import DispatchError, InvalidError
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.record_text import from_text, to_text
 from lardon.dispatch.ulid import checked_ulid, is_ulid
+from lardon.governor.checks import refuse
 
 
 class RecordConflict(DispatchError):
@@ -137,7 +138,10 @@ class FileRecords:
         known = self._read.get(job)
         if known is not None and known[0] == content:
             return known[1]
-        record = from_text(content)
+        try:
+            record = from_text(content)
+        except InvalidError as error:
+            raise refuse(InvalidError, str(self._path(job)), error.value, error.rule) from error
         self._read[job] = (content, record)
         return record
 

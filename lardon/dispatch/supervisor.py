@@ -183,6 +183,14 @@ class Supervisor:
             return
         yield "call"
         answer = self._operator.perform(stored, decided.call)
+        if not isinstance(answer.error, DispatchError | None):
+            _log.error(
+                "%s: %s of job %s raised what no backend should",
+                self.name,
+                decided.call.operation.value,
+                record.id,
+                exc_info=answer.error,
+            )
         yield "note"
         self._operator.note(stored, decided.call, answer)
 

@@ -155,8 +155,9 @@ def test_a_file_that_is_no_record_is_an_error_that_says_so(tmp_path: Path) -> No
     store = FileRecords(tmp_path)
     store.save(a_record())
     (tmp_path / f"{JOB}.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InvalidError):
+    with pytest.raises(InvalidError) as caught:
         store.load(JOB)
+    assert caught.value.path == str(tmp_path / f"{JOB}.json")
 
 
 @pytest.mark.parametrize("job", ["../../secret", "", "x"])

@@ -161,6 +161,24 @@ def test_a_scheduler_that_does_not_answer_is_asked_again(
     assert len(core.env.refs()) == 1
 
 
+def test_an_error_that_no_backend_should_raise_is_logged_and_waited_for(
+    core: Core, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(spec: JobSpec) -> Any:
+        raise ZeroDivisionError
+
+    core.operator.submit(SPEC)
+    real, core.backend.start = core.backend.start, broken  # type: ignore[method-assign]
+    core.turn()
+    assert "start of job" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    core.backend.start = real  # type: ignore[method-assign]
+    core.turn(50)
+    assert not core.env.refs()
+    core.turn(10)
+    assert len(core.env.refs()) == 1
+
+
 def test_a_backend_without_optional_interfaces_is_enough(clock: ManualClock) -> None:
     """The page: "Optional means: the core does a type test and reports unsupported otherwise"."""
 

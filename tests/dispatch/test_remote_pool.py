@@ -582,6 +582,11 @@ def test_a_finished_job_is_adopted_with_its_outcome(cluster: RemoteCluster) -> N
         again.submit(COMMAND, estimate=ONE, name="done")
     again.forget("done")
     assert again.adopt("done") is None
+    # A duplicate of it may still come, and is stopped then: its record stays until it cannot.
+    kept = records.load(handle.id)
+    assert kept is not None
+    assert not kept.closed
+    assert (kept.label, "lardon.estimate" in kept.notes) == ("", False)
     assert again.submit(COMMAND, estimate=ONE, name="done") is not adopted
 
 

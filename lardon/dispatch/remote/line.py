@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from lardon.dispatch.enums import Cause
+from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.job_record import JobRecord, Outcome
 from lardon.dispatch.remote.capacity import as_granted, in_all, told_to_the_command
 from lardon.dispatch.remote.errors import RemoteFailed, ResultMissing
 from lardon.dispatch.remote.function import read_result
 from lardon.errors import TaskRefused
+from lardon.governor.checks import refuse
 from lardon.governor.decision import DecisionKind
 from lardon.governor.estimate import ResourceEstimate
 from lardon.queue.states import TaskState
@@ -51,6 +53,14 @@ _FIELDS: Final = (
 def written(estimate: ResourceEstimate) -> str:
     """Return *estimate* as a note."""
     return json.dumps({name: getattr(estimate, name) for name in _FIELDS})
+
+
+def forgotten(record: JobRecord) -> JobRecord:
+    """Return *record* as one that no pool takes for its own; one that is not over is refused."""
+    if record.outcome is None:
+        raise refuse(InvalidError, "name", record.label, "the name of a job that is over")
+    notes = {key: text for key, text in record.notes.items() if key != ESTIMATE}
+    return attrs.evolve(record, notes=notes, label="")
 
 
 @attrs.define(eq=False)

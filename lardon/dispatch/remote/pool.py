@@ -24,7 +24,7 @@ from lardon.dispatch.remote.capacity import Limits
 from lardon.dispatch.remote.errors import PoolClosed
 from lardon.dispatch.remote.function import write_call
 from lardon.dispatch.remote.handle import RemoteHandle
-from lardon.dispatch.remote.line import ESTIMATE, RESULT, Line, written
+from lardon.dispatch.remote.line import ESTIMATE, RESULT, Line, forgotten, written
 from lardon.dispatch.remote.options import (
     PoolTimings,
     RemoteStatistics,
@@ -287,11 +287,12 @@ class RemotePool:
         if handle is None:
             message = f"no job is called {name!r}"
             raise NotFoundError(message, ref=name)
-        # After `close` a handle is done, and its job may not be.
-        record = self._records.load(handle.id)
-        if not handle.done() or (record is not None and record.outcome is None):
+        if not handle.done():
             raise refuse(InvalidError, "name", name, "the name of a job that is over")
-        self._records.forget(handle.id)
+        # Its record stays as long as a duplicate of it may come, which has to be stopped.
+        kept = self._operator.change(handle.id, forgotten)
+        if kept.closed:
+            self._records.forget(handle.id)
         with self._waiter.lock:
             self._handles.pop(handle.id, None)
             self._names.discard(name)
