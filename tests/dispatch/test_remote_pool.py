@@ -700,6 +700,8 @@ def test_a_wrong_task_is_refused_by_name(cluster: RemoteCluster) -> None:
         pool.submit(COMMAND, estimate=ONE, nodes=0)
     with pytest.raises(InvalidError, match="command"):
         pool.submit([], estimate=ONE)
+    with pytest.raises(InvalidError, match="policy must be a RecoveryPolicy"):
+        pool.submit(COMMAND, estimate=ONE, policy="restart")  # type: ignore[arg-type]
     with pytest.raises(InvalidError, match="folder"):
         pool.submit_function(print, estimate=ONE)
     with pytest.raises(NotFoundError):
