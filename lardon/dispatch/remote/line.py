@@ -18,7 +18,7 @@ import attrs
 
 from lardon.dispatch.enums import Cause
 from lardon.dispatch.errors import InvalidError
-from lardon.dispatch.job_record import JobRecord, Outcome
+from lardon.dispatch.job_record import JobRecord, Operation, Outcome
 from lardon.dispatch.remote.capacity import as_granted, in_all, told_to_the_command
 from lardon.dispatch.remote.errors import RemoteFailed, ResultMissing
 from lardon.dispatch.remote.function import read_result
@@ -237,13 +237,19 @@ class Line:
         return False
 
     def _was_opened(self, entry: Entry, record: JobRecord | None = None) -> bool:
-        """Whether nothing behind *entry* has to wait for it any more; a held one is passed."""
+        """
+        Whether nothing behind *entry* has to wait for it any more.
+
+        One that is held, or whose opening was refused, is passed. One of which nobody knows
+        yet whether it was opened is waited for: that is known before long.
+        """
         record = self._load(entry) if record is None else record
         plan = self._supervisor.last_plan(record.id)
         passed = record.outcome is not None or record.stop_asked_at is not None
         held = record.hold is not None or (plan is not None and plan.held)
         opened = any(one.opened_at is not None for one in record.objects)
-        return passed or held or opened
+        unknown = any(one.operation is Operation.OPEN for one in record.calls)
+        return passed or held or (opened and not unknown)
 
     # Out
 
