@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from lardon.dispatch.remote.function import cloudpickle, write_whole
+from lardon.dispatch.remote.function import Returned, cloudpickle, write_whole, written
 
 _ARGUMENTS = 2
 
@@ -26,28 +28,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     call, result = map(Path, found)
     pickler = cloudpickle()
-    value, error = None, None
+    epoch = _epoch()
+    code = 0
     try:
         fn, args, kwargs = pickler.loads(call.read_bytes())
-        value = fn(*args, **kwargs)
-        content = pickler.dumps((value, None))
-    except Exception as raised:  # noqa: BLE001  it belongs to the caller
+        content = written(Returned(fn(*args, **kwargs), epoch=epoch))
+    except BaseException as raised:  # noqa: BLE001  it belongs to the caller, an exit too
         traceback.print_exc()
-        error = raised
-        content = _told(pickler.dumps, raised)
+        code = 1
+        content = _told(raised, epoch)
     write_whole(result, content)
-    return 0 if error is None else 1
+    return code
 
 
-def _told(dumps: object, error: BaseException) -> bytes:
-    """Return the error as it is, or in words where it cannot be pickled."""
-    assert callable(dumps)
+def _told(error: BaseException, epoch: int | None) -> bytes:
+    """Return the error as it is, or in words where it cannot be written and read again."""
     try:
-        content = dumps((None, error))
+        content = written(Returned(error=error, epoch=epoch))
+        pickle.loads(content)  # noqa: S301  just written: one with arguments of its own may fail
     except Exception:  # noqa: BLE001  other people's errors hold anything
-        content = dumps((None, RuntimeError("".join(traceback.format_exception(error)))))
-    assert isinstance(content, bytes)
+        words = "".join(traceback.format_exception(error))
+        content = written(Returned(error=RuntimeError(words), epoch=epoch))
     return content
+
+
+def _epoch() -> int | None:
+    """Return the number of this execution, where the backend gives one."""
+    text = os.environ.get("DISPATCH_EPOCH", "")
+    return int(text) if text.isdecimal() else None
 
 
 if __name__ == "__main__":

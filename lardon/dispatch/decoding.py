@@ -9,6 +9,7 @@ in camelCase; a field of type `Seconds` ends in ``_s`` here and not there, and i
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import (
     TYPE_CHECKING,
@@ -72,21 +73,36 @@ def _parsed(document: Document) -> Any:
     if not isinstance(document, (str, bytes)):
         return document
     try:
-        return json.loads(document, object_pairs_hook=_unique, parse_constant=_no_constant)
+        content = json.loads(document, object_pairs_hook=_Pairs, parse_constant=_no_constant)
     except InvalidError:
         raise
     except (ValueError, RecursionError) as error:
         why = f"one JSON object and nothing after it ({described(error)})"
         raise refuse(InvalidError, _ROOT, document, why) from None
+    _refuse_twice(content)
+    return content
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise refuse(InvalidError, key, value, "given once")
-        found[key] = value
-    return found
+class _Pairs(dict[str, Any]):
+    """What an object of JSON says, and which of its keys it says more than once."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counted = Counter(key for key, _ in pairs)
+        self.twice = [key for key, times in counted.items() if times > 1]
+
+
+def _refuse_twice(content: Any) -> None:
+    """Raise `InvalidError` for a key that an object has twice, at any depth, with its path."""
+    left = [("", content)]
+    for path, value in left:  # which grows meanwhile
+        if isinstance(value, _Pairs):
+            inside = {key: f"{path}.{key}" for key in value}
+            for key in value.twice:
+                raise _refused(inside[key], value[key], "given once")
+            left += [(inside[key], inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{path}[{place}]", inner) for place, inner in enumerate(value)]
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -194,7 +210,7 @@ def _refusal(error: BaseException, path: str) -> InvalidError:
         inner, note = error.group_exceptions()[0][0]
         return _refusal(inner, f"{path}[{note.index}]")
     if isinstance(error, ForbiddenExtraKeysError):
-        unknown = min(error.extra_fields)
+        unknown = min(error.extra_fields, key=str)
         known = ", ".join(_written(field) for field in attrs.fields(error.cl))
         return _refused(f"{path}.{unknown}", unknown, f"one of the fields {known}")
     value, rule = None, f"of its type ({described(error)})"

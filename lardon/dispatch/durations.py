@@ -39,10 +39,13 @@ def parse_duration(text: str, path: str = "duration") -> float:
     found = _WHOLE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise refuse(InvalidError, path, text, _RULE)
-    total = sum(
-        (Fraction(number) * _NANOSECONDS[unit] for number, unit in _PART.findall(found[2])),
-        start=Fraction(0),
-    )
+    try:
+        total = sum(
+            (Fraction(number) * _NANOSECONDS[unit] for number, unit in _PART.findall(found[2])),
+            start=Fraction(0),
+        )
+    except ValueError:  # Python takes no number of thousands of digits
+        raise refuse(InvalidError, path, text, _RULE) from None
     if total > _LONGEST_NS:
         raise refuse(InvalidError, path, text, "a duration of at most 292 years")
     return float(total / 10**9) * (-1 if found[1] == "-" else 1)

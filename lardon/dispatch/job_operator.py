@@ -103,9 +103,12 @@ class Operator:
             notes: What its owner wants to find again with it.
 
         Raises:
-            InvalidError: a job of this id is on record, or it is no first submission.
+            InvalidError: a job of this id is on record, it is no first submission, or a
+                value breaks its rule.
 
         """
+        if not isinstance(spec, JobSpec):
+            raise refuse(InvalidError, "spec", spec, "a JobSpec")
         if spec.submission != 1:
             raise refuse(InvalidError, "spec.submission", spec.submission, "1 for a new job")
         record = JobRecord(

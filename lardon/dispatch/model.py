@@ -26,6 +26,7 @@ from lardon.dispatch.rules import (
     member,
     must,
     object_id,
+    one,
     seconds,
     some_text,
     table,
@@ -176,7 +177,7 @@ class Observation:
     An object that nobody knows has the state and the cause Unknown, and tells nothing else.
     """
 
-    ref: Ref
+    ref: Ref = attrs.field(metadata=must(one(Ref)))
     state: State = attrs.field(metadata=must(member(State)))
     cause: Cause | None = attrs.field(default=None, metadata=must(member(Cause), optional=True))
     """Why; None while it runs as it should, or waits for no reason that is known."""

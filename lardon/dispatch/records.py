@@ -14,7 +14,7 @@ import attrs
 from lardon.dispatch.errors import DispatchError, InvalidError
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.record_text import from_text, to_text
-from lardon.dispatch.ulid import checked_ulid
+from lardon.dispatch.ulid import checked_ulid, is_ulid
 from lardon.governor.checks import refuse
 
 
@@ -123,26 +123,26 @@ class FileRecords:
         self._folder.mkdir(parents=True, exist_ok=True)
         # A lock of the file system is the process's, so its threads need one of their own.
         self._lock = threading.Lock()
-        # What a file said last: a file that is replaced is another one, so it is read once.
+        # What a file said last, which is decoded once. The bytes are compared, because a file
+        # that is replaced twice can have the old number, size and coarse time of change again.
         # Entries are replaced whole, which needs no lock.
-        self._read: dict[str, tuple[tuple[int, int, int], JobRecord]] = {}
+        self._read: dict[str, tuple[bytes, JobRecord]] = {}
 
     def load(self, job: str) -> JobRecord | None:
         """Return the record, or None; raises `InvalidError` for a file that is none."""
         try:
-            with self._path(job).open("rb") as handle:
-                status = os.fstat(handle.fileno())
-                identity = (status.st_ino, status.st_mtime_ns, status.st_size)
-                known = self._read.get(job)
-                if known is not None and known[0] == identity:
-                    return known[1]
-                record = from_text(handle.read())
+            content = self._path(job).read_bytes()
         except FileNotFoundError:
             self._read.pop(job, None)
             return None
+        known = self._read.get(job)
+        if known is not None and known[0] == content:
+            return known[1]
+        try:
+            record = from_text(content)
         except InvalidError as error:
             raise refuse(InvalidError, str(self._path(job)), error.value, error.rule) from error
-        self._read[job] = (identity, record)
+        self._read[job] = (content, record)
         return record
 
     def save(self, record: JobRecord) -> JobRecord:
@@ -157,8 +157,8 @@ class FileRecords:
             return newer
 
     def jobs(self) -> Sequence[str]:
-        """Return the ids of all jobs."""
-        return sorted(path.stem for path in self._folder.glob(f"*{_SUFFIX}"))
+        """Return the ids of all jobs; a file of another name is somebody else's."""
+        return sorted(path.stem for path in self._folder.glob(f"*{_SUFFIX}") if is_ulid(path.stem))
 
     def forget(self, job: str) -> None:
         """Remove the record."""
@@ -179,7 +179,8 @@ class FileRecords:
     @staticmethod
     def _write(path: Path, text: str) -> None:
         beside = path.with_suffix(".new")
-        with beside.open("w", encoding="utf-8") as handle:
+        # Arguments that are names of files may hold bytes that are no UTF-8, as surrogates.
+        with beside.open("w", encoding="utf-8", errors="surrogatepass") as handle:
             handle.write(text)
             handle.flush()
             os.fsync(handle.fileno())

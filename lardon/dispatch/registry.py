@@ -59,6 +59,8 @@ def create(name: str, settings: Document | None = None, *, clock: Clock | None =
         MissingExtra: a package of the extra `dispatch` is not installed.
 
     """
+    if not isinstance(name, str):
+        raise refuse(InvalidError, "name", name, "a text")
     with _lock:
         factory = _factories.get(name)
     if factory is None and name in _OWN:

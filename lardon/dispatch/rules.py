@@ -23,6 +23,8 @@ V = TypeVar("V")
 _RULE: Final = "lardon.dispatch.rule"
 _OPTIONAL: Final = "lardon.dispatch.optional"
 
+LONGEST_S: Final = ((1 << 63) - 1) / 10**9
+"""Go's longest duration: a time that is so much later still is one that a datetime can tell."""
 RESERVED_PREFIX: Final = "DISPATCH_"
 """Environment variables of this prefix belong to the backend."""
 RESERVED_NAMESPACE: Final = "dispatch"
@@ -61,8 +63,15 @@ def count(minimum: int = 0, below: int | None = None) -> Check:
 
 
 def seconds(*, above: float | None = None) -> Check:
-    """Return the check for a finite number of seconds: at least 0, or greater than *above*."""
-    return lambda name, value: finite_number(InvalidError, name, value, above=above)
+    """Return the check for a number of seconds: at least 0 or greater than *above*, and no age."""
+
+    def check(name: str, value: Any) -> float:
+        found = finite_number(InvalidError, name, value, above=above)
+        if found > LONGEST_S:
+            raise refuse(InvalidError, name, value, f"at most {LONGEST_S:.0f} seconds, 292 years")
+        return found
+
+    return check
 
 
 def number(minimum: float) -> Check:

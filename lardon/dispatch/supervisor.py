@@ -13,6 +13,7 @@ from lardon.dispatch.errors import DispatchError
 from lardon.dispatch.job_record import JobRecord, Lease
 from lardon.dispatch.planning import Plan, plan
 from lardon.dispatch.records import RecordConflict
+from lardon.dispatch.rules import seconds, some_text
 
 if TYPE_CHECKING:
     from lardon.dispatch.job_operator import Operator
@@ -46,15 +47,18 @@ class Supervisor:
         skew_s: How far the clocks of two supervisors may be apart: a lease is taken over so
             long after it ran out.
 
+    Raises:
+        InvalidError: the name is empty, or one of the two times is none.
+
     """
 
     def __init__(
         self, name: str, operator: Operator, *, lease_s: float = LEASE_S, skew_s: float = SKEW_S
     ) -> None:
-        self.name = name
+        self.name = some_text("name", name)
         self._operator = operator
-        self._lease = datetime.timedelta(seconds=lease_s)
-        self._skew = datetime.timedelta(seconds=skew_s)
+        self._lease = datetime.timedelta(seconds=seconds(above=0)("lease_s", lease_s))
+        self._skew = datetime.timedelta(seconds=seconds()("skew_s", skew_s))
         # When each job is to be looked at again. It is worked out anew after a crash.
         self._wake: dict[str, datetime.datetime] = {}
         self._over: set[str] = set()

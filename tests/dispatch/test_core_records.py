@@ -183,3 +183,40 @@ def test_a_wrong_field_of_a_record_is_refused_by_name(field: str, value: object)
         a_record(**{field: value})
 
     assert caught.value.path.startswith(field)
+
+
+def test_a_file_that_looks_like_the_old_one_is_read_again(tmp_path: Path) -> None:
+    """
+    The number of a replaced file is given again, and times of change can be coarse.
+
+    Who took the old record for the stored one would overwrite what came between.
+    """
+    mine, other = FileRecords(tmp_path), FileRecords(tmp_path)
+    first = other.save(a_record())
+    assert mine.load(first.id) == first
+    path = tmp_path / f"{first.id}.json"
+    old = tmp_path / "old"
+    old.hardlink_to(path)
+    before = old.stat()
+    third = other.save(other.save(first))
+    old.write_bytes(path.read_bytes())
+    os.utime(old, ns=(before.st_atime_ns, before.st_mtime_ns))
+    old.replace(path)
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    )
+
+    assert mine.load(first.id) == third
+    with pytest.raises(RecordConflict):
+        mine.save(first)
+
+
+def test_files_of_other_people_in_the_folder_are_no_jobs(tmp_path: Path) -> None:
+    store = FileRecords(tmp_path)
+    kept = store.save(a_record())
+    (tmp_path / "notes.json").write_text("{}", encoding="utf-8")
+
+    assert store.jobs() == [kept.id]

@@ -302,3 +302,29 @@ def test_a_look_that_finds_no_news_writes_nothing(core: Core) -> None:
     assert record.lease is not None
     assert renewed.lease.fence == record.lease.fence
     assert renewed.lease.expires_at > record.lease.expires_at
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": None}),
+        ("lease_s", {"lease_s": 0}),
+        ("lease_s", {"lease_s": "60"}),
+        ("lease_s", {"lease_s": 1e300}),
+        ("skew_s", {"skew_s": -1}),
+        ("skew_s", {"skew_s": float("nan")}),
+    ],
+)
+def test_a_supervisor_that_could_never_act_is_refused(
+    core: Core, field: str, wrong: dict[str, Any]
+) -> None:
+    """A lease that has run out when it is taken lets no call be made, for ever."""
+    with pytest.raises(InvalidError) as caught:
+        Supervisor(**{"name": "two", "operator": core.operator, **wrong})
+    assert caught.value.path == field
+
+
+def test_what_is_no_job_is_refused(core: Core) -> None:
+    with pytest.raises(InvalidError, match="spec must be a JobSpec"):
+        core.operator.submit("python train.py")  # type: ignore[arg-type]  # that is the point

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 import hypothesis
@@ -13,6 +15,7 @@ from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.errors import (
     CrashedError,
     FinishedError,
+    InvalidError,
     NotFoundError,
     OutcomeUnknown,
     RefusedError,
@@ -579,3 +582,25 @@ def test_within_one_second_a_requeue_keeps_the_ref(clock: ManualClock) -> None:
 
     assert backend.requeue(ref, call(clock)) == ref
     assert see(backend, ref).restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "happens"),
+    [
+        ("exit_code", lambda env, ref: env.finish(ref, -9)),
+        ("exit_code", lambda env, ref: env.finish(ref, None)),
+        ("node", lambda env, ref: env.run(ref, node=5)),
+        ("node", lambda env, ref: env.run(ref, node="")),
+    ],
+)
+def test_what_no_execution_has_changes_nothing(
+    backend: MemoryBackend, field: str, happens: Callable[[Any, Ref], object]
+) -> None:
+    """The environment: what is refused "changes nothing", so the object can still be seen."""
+    ref = running(backend)
+    before = see(backend, ref)
+    with pytest.raises(InvalidError) as caught:
+        happens(backend.env(), ref)
+
+    assert caught.value.path == field
+    assert see(backend, ref) == before

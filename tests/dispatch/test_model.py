@@ -196,6 +196,12 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
         "ram_factor",
         lambda: RecoveryRule(Cause.OUT_OF_MEMORY, Action.RESTART, ram_factor=0.5),
     ),
+    "a delay that no calendar can tell": (
+        "delay_s",
+        lambda: RecoveryRule(Cause.PREEMPTED, Action.RESTART, delay_s=1e12, max_delay_s=1e12),
+    ),
+    "a time limit that no calendar can tell": ("time_limit_s", lambda: spec(time_limit_s=1e300)),
+    "an observation of a text": ("ref", lambda: Observation("job 1", State.RUNNING)),  # type: ignore[arg-type]
     "two rules for one cause": (
         "rules",
         lambda: RecoveryPolicy([RecoveryRule(Cause.PREEMPTED, Action.RESTART)] * 2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from lardon.dispatch import Cause, InvalidError, MissingExtra
+from lardon import TaskState
+from lardon.dispatch import (
+    Action,
+    Cause,
+    InvalidError,
+    MissingExtra,
+    RecoveryPolicy,
+    RecoveryRule,
+)
 from lardon.dispatch.call import main
 from lardon.dispatch.remote import PoolTimings, RemoteFailed, RemoteHandle, ResultMissing
 from lardon.dispatch.remote.function import read_result, write_call
@@ -84,6 +93,113 @@ def test_an_error_that_cannot_be_pickled_comes_in_words(
 
     with pytest.raises(RuntimeError, match="holds a lock"):
         handle.result(PATIENCE_S)
+
+
+class OwnArguments(Exception):
+    """Can be pickled, and not read again: pickle calls it with its message alone."""
+
+    def __init__(self, photo: str, place: int) -> None:
+        super().__init__(f"{photo} at {place} is torn")
+
+
+def test_an_error_that_cannot_be_read_again_comes_in_words(
+    cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page: a handle "raises what it raised", and never what reading it raises."""
+    pool = cluster.pool(folder=tmp_path)
+
+    def fails() -> None:
+        raise OwnArguments("a.jpg", 3)
+
+    handle = pool.submit_function(fails, estimate=ONE)
+    cluster.rest()
+    made(cluster, handle)
+    capsys.readouterr()
+
+    with pytest.raises(RuntimeError, match=r"a\.jpg at 3 is torn"):
+        handle.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_function_that_exits_has_raised(
+    cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    """`sys.exit(0)` returns nothing: without a result its job would look as if it completed."""
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(sys.exit, code, estimate=ONE)
+    cluster.rest()
+    assert made(cluster, handle) == 1
+    capsys.readouterr()
+
+    error = handle.exception(PATIENCE_S)
+    assert isinstance(error, SystemExit)
+    assert error.code == code
+    assert isinstance(error.__cause__, RemoteFailed)
+
+
+class Unreadable:
+    """Can be pickled, and not read again."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number",)
+
+
+def test_a_value_that_cannot_be_read_is_a_failure(cluster: RemoteCluster, tmp_path: Path) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(Unreadable, estimate=ONE)
+    cluster.rest()
+    made(cluster, handle)
+
+    with pytest.raises(ValueError, match="no number"):
+        handle.result(PATIENCE_S)
+    assert handle.state is TaskState.FAILED
+
+
+def test_what_an_earlier_execution_left_is_not_the_result(
+    cluster: RemoteCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The page on dispatch: the epoch is "a number above that of every earlier execution"."""
+    pool = cluster.pool(folder=tmp_path)
+    again = RecoveryPolicy([RecoveryRule(Cause.NON_ZERO_EXIT, Action.RESTART, delay_s=0)])
+    tries = tmp_path / "tries"
+
+    def second_time() -> str:
+        if tries.exists():
+            return "done"
+        tries.touch()
+        raise LookupError("not yet")
+
+    handles = [pool.submit_function(second_time, estimate=ONE, policy=again) for _ in range(2)]
+    cluster.rest()
+    for handle in handles:
+        tries.unlink(missing_ok=True)
+        ref = cluster.ref(handle)
+        cluster.env.run(ref)
+        for name, value in cluster.env.environment(ref).items():
+            monkeypatch.setenv(name, value)
+        assert made(cluster, handle) == 1
+        cluster.passes()
+    capsys.readouterr()
+    killed, slow = handles
+    cluster.env.run(cluster.ref(killed))
+    cluster.env.out_of_memory(cluster.ref(killed))
+    ref = cluster.ref(slow)
+    cluster.env.run(ref)
+    # It completes, and its result is still to appear.
+    cluster.finish(slow)
+
+    with pytest.raises(RemoteFailed) as caught:
+        killed.result(PATIENCE_S)
+    assert caught.value.cause is Cause.OUT_OF_MEMORY
+    assert not slow.done()
+    for name, value in cluster.env.environment(ref).items():
+        monkeypatch.setenv(name, value)
+    assert main(slow.record.spec.command[3:]) == 0
+    cluster.passes()
+    assert slow.result(PATIENCE_S) == "done"
 
 
 def test_a_job_that_was_killed_has_its_cause(cluster: RemoteCluster, tmp_path: Path) -> None:

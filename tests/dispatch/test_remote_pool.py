@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -168,6 +169,33 @@ def test_the_opening_order_is_the_queue_order(clock: ManualClock, shape: Shape) 
 
     assert opened == [handle.id for handle in handles]
     cluster.close()
+
+
+@pytest.mark.parametrize("lands_after_s", [None, 0.0, 20.0])
+def test_the_others_wait_for_an_opening_whose_answer_is_lost(
+    cluster: RemoteCluster, lands_after_s: float | None
+) -> None:
+    """The page: tasks are "opened in the order in which they were submitted"."""
+    inner = cluster.backend.open
+    opened: list[str] = []
+
+    def losing(ref: Ref) -> None:
+        lost = not opened
+        opened.append(ref.name.removeprefix("dj-"))
+        with answer_lost(lands_after_s) if lost else contextlib.nullcontext():
+            inner(ref)
+
+    cluster.backend.open = losing  # type: ignore[method-assign]  # to lose the first answer
+    pool = cluster.pool()
+    first, *others = (pool.submit(COMMAND, estimate=ONE) for _ in range(3))
+    cluster.rest()
+    for _ in range(6):
+        gated = [cluster.objects(handle)[0].gated for handle in (first, *others)]
+        assert gated == sorted(gated)
+        cluster.passes()
+
+    assert not any(cluster.objects(handle)[0].gated for handle in (first, *others))
+    assert list(dict.fromkeys(opened)) == [first.id, *(one.id for one in others)]
 
 
 def test_an_object_that_an_administrator_holds_keeps_nobody_else_back(
@@ -700,6 +728,8 @@ def test_a_wrong_task_is_refused_by_name(cluster: RemoteCluster) -> None:
         pool.submit(COMMAND, estimate=ONE, nodes=0)
     with pytest.raises(InvalidError, match="command"):
         pool.submit([], estimate=ONE)
+    with pytest.raises(InvalidError, match="policy must be a RecoveryPolicy"):
+        pool.submit(COMMAND, estimate=ONE, policy="restart")  # type: ignore[arg-type]
     with pytest.raises(InvalidError, match="folder"):
         pool.submit_function(print, estimate=ONE)
     with pytest.raises(NotFoundError):

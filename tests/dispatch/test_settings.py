@@ -204,6 +204,21 @@ WRONG: Final[Mapping[str, tuple[str, Any]]] = {
     "a comma after the end": ("settings", EXAMPLE.rstrip() + ","),
     "a number that JSON has not": ("settings", '{"maxJobId": NaN}'),
     "a field that is given twice": ("shape", '{"shape": "slurm", "shape": "kubeflow"}'),
+    "a field of the cessation that is given twice": (
+        "cessation.ceased",
+        '{"cessation": {"ceased": true, "ceased": false}}',
+    ),
+    "a rule that is given twice": (
+        "rules.restart",
+        '{"rules": {"restart": {"value": "yes"}, "restart": {"value": "no"}}}',
+    ),
+    "a field that is given twice in a list": (
+        "shape[1].a",
+        '{"shape": [0, {"a": 1, "a": 2}]}',
+    ),
+    "unknown fields of two types": ("1", {1: 2, "zone": 3}),
+    "a duration of too many digits": ("minJobAge", {"minJobAge": "9" * 5000 + "s"}),
+    "a duration of no end": ("slurmdTimeout", {"slurmdTimeout": "2562048h"}),
     "bytes that are no text": ("settings", b'{"shape": "\xff"}'),
     "brackets without end": ("settings", "[" * 100_000),
 }
@@ -302,6 +317,8 @@ def test_an_adapter_registers_itself_once(monkeypatch: pytest.MonkeyPatch) -> No
     for name, made in (("", factory), (7, factory), ("other", None)):
         with pytest.raises(InvalidError):
             register(name, made)  # type: ignore[arg-type]  # that is what is refused
+    with pytest.raises(InvalidError, match="name must be a text"):
+        create(["mine"])  # type: ignore[arg-type]  # which could not be looked up
     with pytest.raises(InvalidError, match=r"the name of an adapter .*memory, mine, slurm.*'pbs'"):
         create("pbs")
 

@@ -110,8 +110,12 @@ def test_the_command_tells_how_to_see_a_violation_again(
 
 
 def test_a_wrong_argument_of_the_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seed", "3", "--jobs", "0"]) == 2
-    assert "jobs must be an integer of at least 1" in capsys.readouterr().err
+    for name in ("jobs", "runs"):
+        assert main(["--seed", "3", f"--{name}", "0"]) == 2
+        # Of no run at all nothing is said that held.
+        told = capsys.readouterr()
+        assert f"{name} must be an integer of at least 1" in told.err
+        assert not told.out
 
 
 @pytest.mark.slow

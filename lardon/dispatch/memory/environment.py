@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.memory.record import Truth
+from lardon.dispatch.rules import count, some_text
 
 if TYPE_CHECKING:
     from lardon.dispatch.memory.record import Record
@@ -19,8 +20,9 @@ class MemoryEnvironment:
     Plays the cluster and its people; all views share it.
 
     A verb that the object's state rules out raises `RefusedError` (a held job does not run),
-    `FinishedError` or `NotFoundError`, as the calls of a backend do, and changes nothing. Any
-    thread may call; nothing blocks.
+    `FinishedError` or `NotFoundError`, as the calls of a backend do, and changes nothing; so
+    does `InvalidError` for an exit code or a node that is none. Any thread may call; nothing
+    blocks.
     """
 
     def __init__(self, world: World, scheduler: Scheduler) -> None:
@@ -29,11 +31,14 @@ class MemoryEnvironment:
 
     def run(self, ref: Ref, *, node: str | None = None) -> None:
         """Start an execution, on *node* or on one of its own, unless something keeps it back."""
+        if node is not None:
+            some_text("node", node)
         with self._world.entered():
             self._scheduler.run(ref, node)
 
     def finish(self, ref: Ref, exit_code: int = 0) -> None:
         """Let the execution return *exit_code*."""
+        count()("exit_code", exit_code)
         cause = Cause.NON_ZERO_EXIT if exit_code else Cause.COMPLETED
         with self._world.entered():
             self._scheduler.finish(ref, cause, exit_code)

@@ -27,6 +27,15 @@ class Returned:
 
     value: Any = None
     error: BaseException | None = None
+    epoch: int | None = None
+    """Of which execution, where that is known; a larger one is a later execution."""
+
+
+def written(returned: Returned) -> bytes:
+    """Return *returned* as a file holds it; raise what pickling it raises."""
+    content = cloudpickle().dumps((returned.value, returned.error, returned.epoch))
+    assert isinstance(content, bytes)
+    return content
 
 
 def write_call(
@@ -47,8 +56,12 @@ def write_call(
     return [sys.executable, "-m", "lardon.dispatch.call", str(call), str(result)], result
 
 
-def read_result(path: Path) -> Returned | None:
-    """Return what the function came to, or None where nothing is there yet."""
+def read_result(path: Path, since: int | None = None) -> Returned | None:
+    """
+    Return what the function came to, or None where nothing is there yet.
+
+    What an execution before the epoch *since* has left there is nothing.
+    """
     try:
         # A listing refreshes what a network file system remembers of the folder.
         os.listdir(path.parent)  # noqa: PTH208  the call itself is the point
@@ -56,10 +69,11 @@ def read_result(path: Path) -> Returned | None:
     except OSError:
         return None
     try:
-        value, error = pickle.loads(content)  # noqa: S301  our own job wrote it
+        found = Returned(*pickle.loads(content))  # noqa: S301  our own job wrote it
     except Exception as broken:  # noqa: BLE001  other people's code makes the objects
         return Returned(error=broken)
-    return Returned(value, error)
+    old = since is not None and found.epoch is not None and found.epoch < since
+    return None if old else found
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import concurrent.futures
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+import functools
+import logging
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from lardon.dispatch.errors import UnsupportedError
+from lardon.dispatch.remote.errors import PoolClosed
 from lardon.errors import WouldDeadlock
 from lardon.queue.states import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lardon.dispatch.job_record import JobRecord, Outcome
     from lardon.governor.decision import Contract, Decision
+
+_log: Final = logging.getLogger("lardon.dispatch")
 
 
 class Owner(Protocol):
@@ -126,15 +133,24 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         """Be done; the only place that ends a handle."""
         self._task_state = state
         if state is TaskState.CANCELLED:
-            super().cancel()
+            self._call_back(super().cancel)
             self.set_running_or_notify_cancel()
         elif self.set_running_or_notify_cancel():
             if error is None:
-                self.set_result(value)
+                self._call_back(functools.partial(self.set_result, value))
             else:
-                self.set_exception(error)
+                self._call_back(functools.partial(self.set_exception, error))
 
-    def _abandon(self, error: BaseException) -> None:
-        """Be done here, though the job goes on."""
+    def _abandon(self) -> None:
+        """Be done here, though the job goes on: the pool was closed."""
+        message = f"the pool was closed; the job of {self.name} goes on: adopt it by its name"
         if self.set_running_or_notify_cancel():
-            self.set_exception(error)
+            error = PoolClosed(message, name=self.name)
+            self._call_back(functools.partial(self.set_exception, error))
+
+    def _call_back(self, settle: Callable[[], object]) -> None:
+        """Settle the future, which calls its callbacks: one that exits does not end the pool."""
+        try:
+            settle()
+        except BaseException:  # noqa: BLE001  a future itself catches `Exception` alone
+            _log.exception("a callback of %s exited", self.name)

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from lardon.dispatch.enums import Cause
-from lardon.dispatch.job_record import JobRecord, Outcome
+from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.job_record import JobRecord, Operation, Outcome
 from lardon.dispatch.remote.capacity import as_granted, in_all, told_to_the_command
 from lardon.dispatch.remote.errors import RemoteFailed, ResultMissing
 from lardon.dispatch.remote.function import read_result
 from lardon.errors import TaskRefused
+from lardon.governor.checks import refuse
 from lardon.governor.decision import DecisionKind
 from lardon.governor.estimate import ResourceEstimate
 from lardon.queue.states import TaskState
@@ -54,7 +56,9 @@ def written(estimate: ResourceEstimate) -> str:
 
 
 def forgotten(record: JobRecord) -> JobRecord:
-    """Return *record* as one that no pool takes for its own any more."""
+    """Return *record* as one that no pool takes for its own; one that is not over is refused."""
+    if record.outcome is None:
+        raise refuse(InvalidError, "name", record.label, "the name of a job that is over")
     notes = {key: text for key, text in record.notes.items() if key != ESTIMATE}
     return attrs.evolve(record, notes=notes, label="")
 
@@ -126,7 +130,7 @@ class Line:
         """Let a successor act on the jobs at once, or else when the leases have run out."""
         try:
             self._supervisor.hand_over()
-        except Exception:  # noqa: BLE001  whatever the store raises, the pool ends
+        except BaseException:  # noqa: BLE001  whatever the store raises, the pool ends
             _log.exception("a remote pool could not hand its jobs over")
 
     def wake(self, job: str) -> None:
@@ -233,13 +237,19 @@ class Line:
         return False
 
     def _was_opened(self, entry: Entry, record: JobRecord | None = None) -> bool:
-        """Whether nothing behind *entry* has to wait for it any more; a held one is passed."""
+        """
+        Whether nothing behind *entry* has to wait for it any more.
+
+        One that is held, or whose opening was refused, is passed. One of which nobody knows
+        yet whether it was opened is waited for: that is known before long.
+        """
         record = self._load(entry) if record is None else record
         plan = self._supervisor.last_plan(record.id)
         passed = record.outcome is not None or record.stop_asked_at is not None
         held = record.hold is not None or (plan is not None and plan.held)
         opened = any(one.opened_at is not None for one in record.objects)
-        return passed or held or opened
+        unknown = any(one.operation is Operation.OPEN for one in record.calls)
+        return passed or held or (opened and not unknown)
 
     # Out
 
@@ -278,13 +288,15 @@ class Line:
         return True
 
     def _end_function(self, handle: RemoteHandle, outcome: Outcome, path: Path) -> bool:
-        returned = read_result(path)
-        if returned is not None and returned.error is not None and not outcome.succeeded:
+        epochs = (one.epoch for one in handle.record.attempts if one.epoch is not None)
+        returned = read_result(path, since=max(epochs, default=None))
+        if returned is not None and returned.error is not None:
             error = returned.error
-            error.__cause__ = _failure(handle, outcome)
+            if not outcome.succeeded:
+                error.__cause__ = _failure(handle, outcome)
             handle._end(TaskState.FAILED, error=error)
         elif returned is not None and outcome.succeeded:
-            handle._end(TaskState.COMPLETED, returned.value, returned.error)
+            handle._end(TaskState.COMPLETED, returned.value)
         elif not outcome.succeeded:
             handle._end(TaskState.FAILED, error=_failure(handle, outcome))
         elif self._operator.clock.wall() - outcome.ended_at < self._patience:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import attrs
 
 from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.rules import apply_rules, must, seconds
 from lardon.dispatch.sight import CALL_TIMEOUT_S, POLL_S
 from lardon.dispatch.supervisor import LEASE_S
 from lardon.governor.checks import refuse
-
-if TYPE_CHECKING:
-    from lardon.dispatch.recovery import RecoveryPolicy
 
 # A network file system shows a new file to others after so long, at the latest: the usual
 # ceiling of its attribute cache (acdirmax of nfs) is 60 s.
@@ -55,7 +53,9 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def check_policy(policy: RecoveryPolicy | None) -> None:
-    """Raise `InvalidError` for a policy that asks for more memory than was reserved."""
+    """Raise `InvalidError` for what is no policy, or asks for more memory than was reserved."""
+    if policy is not None and not isinstance(policy, RecoveryPolicy):
+        raise refuse(InvalidError, "policy", policy, "a RecoveryPolicy")
     for rule in () if policy is None else policy.rules:
         if rule.ram_factor > 1:
             why = "1 in a pool, whose reservations do not grow: raise the estimate and submit again"
@@ -71,7 +71,7 @@ class RemoteStatistics:
     admitted: int
     """With the scheduler, or about to be."""
     done: int
-    """Ended since the pool was made."""
+    """With a handle that is done."""
     reserved_ram_bytes: int
     reserved_cpus: int
     waiter_error: str | None

@@ -6,7 +6,6 @@ Users' calls write down what is asked for, and wake the one thread that waits fo
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 import secrets
@@ -34,8 +33,9 @@ from lardon.dispatch.remote.options import (
     check_policy,
 )
 from lardon.dispatch.remote.waiter import Waiter
+from lardon.dispatch.rules import some_text
 from lardon.dispatch.supervisor import SKEW_S, Supervisor
-from lardon.dispatch.ulid import new_ulid
+from lardon.dispatch.ulid import UlidSequence
 from lardon.errors import InvalidEstimate
 from lardon.governor.checks import refuse
 from lardon.governor.estimate import ResourceEstimate
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from lardon.dispatch.spi import Backend
     from lardon.governor.governor import Governor
 
-_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _JOBS: Final = "jobs"
 _CALLS: Final = "calls"
 
@@ -116,7 +115,7 @@ class RemotePool:
         self._owner_pid = os.getpid()
         self._waiter = Waiter(self._line.turn, self._let_go, self._clock, timings.poll_s)
         # The five below are guarded by the waiter's lock.
-        self._last_at = self._clock.wall() - _MILLISECOND
+        self._ids = UlidSequence(secrets.randbits)
         self._handles: dict[str, RemoteHandle] = {}
         self._names: set[str] = set()
         self._position = 0
@@ -214,8 +213,7 @@ class RemotePool:
     def _new_id(self) -> str:
         """Return an id that sorts after those before, so that jobs are started in order too."""
         with self._waiter.lock:
-            self._last_at = max(self._clock.wall(), self._last_at + _MILLISECOND)
-            return new_ulid(self._last_at, secrets.randbits)
+            return self._ids.next(self._clock.wall())
 
     def _submit(
         self,
@@ -228,7 +226,7 @@ class RemotePool:
         if not isinstance(estimate, ResourceEstimate):
             raise refuse(InvalidEstimate, "estimate", estimate, "a lardon.ResourceEstimate")
         check_policy(policy)
-        label = spec.id if name is None else name
+        label = spec.id if name is None else some_text("name", name)
         position = self._take_place(label)
         try:
             record = self._operator.submit(
@@ -247,6 +245,8 @@ class RemotePool:
         handle = RemoteHandle(self, record)
         handle.add_done_callback(self._ended)
         with self._waiter.lock:
+            if self._waiter.over:  # the pool was closed since the name was taken
+                handle._abandon()
             self._handles[record.id] = handle
         self._waiter.post(functools.partial(self._line.add, handle))
         return handle
@@ -265,7 +265,7 @@ class RemotePool:
     # Looking
 
     def adopt(self, name: str) -> RemoteHandle | None:
-        """Return the handle of the job with this name, from whichever process; None: no such."""
+        """Return the handle of the job with this name, submitted here or on record, or None."""
         with self._waiter.lock:
             return next((one for one in self._handles.values() if one.name == name), None)
 
@@ -336,6 +336,7 @@ class RemotePool:
 
         Raises:
             ValueError: the timeout is negative or NaN.
+            WouldDeadlock: called from a callback of a handle.
 
         """
         return self._waiter.wait_for(self._all_done, checked_timeout(timeout))
@@ -385,11 +386,9 @@ class RemotePool:
     def _let_go(self) -> None:
         """Leave the jobs to a successor, and tell those who wait that nothing comes here."""
         self._line.hand_over()
-        for entry in self._line.entries:
-            handle = entry.handle
-            message = f"the pool was closed; the job of {handle.name} goes on: adopt it by its name"
+        for handle in self.handles():
             if not handle.done():
-                handle._abandon(PoolClosed(message, name=handle.name))
+                handle._abandon()
 
     def _all_done(self) -> bool:
         return all(one.done() for one in self._handles.values())

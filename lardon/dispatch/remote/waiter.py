@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lardon.errors import WouldDeadlock
 from lardon.events import logger
 from lardon.governor.checks import described
 
@@ -47,6 +48,7 @@ class Waiter:
         self._changed = threading.Condition(self.lock)
         self._inbox: list[Callable[[], object]] = []
         self._closing = False
+        self._over = False
         self._asleep = False
         # When it wakes by itself, in monotonic seconds, while it sleeps.
         self._due_at: float | None = None
@@ -57,6 +59,11 @@ class Waiter:
     def closing(self) -> bool:
         """Whether it was told to end."""
         return self._closing
+
+    @property
+    def over(self) -> bool:
+        """Whether the last turn was made. The caller holds the lock."""
+        return self._over
 
     @property
     def error(self) -> str | None:
@@ -79,8 +86,17 @@ class Waiter:
             self._changed.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Block until *predicate* or the end of the thread; return the predicate."""
+        """
+        Block until *predicate* or the end of the thread; return the predicate.
+
+        Raises:
+            WouldDeadlock: called on the thread itself, before the predicate holds.
+
+        """
         with self.lock:
+            if self.is_current() and timeout != 0 and not predicate():
+                message = "the pool's own thread cannot wait for what it brings about itself"
+                raise WouldDeadlock(message)
             over = threading.Thread.is_alive
             self._changed.wait_for(lambda: predicate() or not over(self._thread), timeout)
             return predicate()
@@ -107,16 +123,23 @@ class Waiter:
             self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._make_turns()
+        finally:  # also when somebody's code in a turn, such as an unpickled object's, exits
+            with self.lock:
+                self._closing = self._over = True
+            self._finish()
+            self.notify()
+
+    def _make_turns(self) -> None:
         while True:
             with self.lock:
                 if self._closing:
-                    break
+                    return
                 inbox, self._inbox = self._inbox, []
             pause_s = self._one_turn(inbox)
             with self.lock:
                 self._sleep(pause_s)
-        self._finish()
-        self.notify()
 
     def _one_turn(self, inbox: Sequence[Callable[[], object]]) -> float | None:
         """Make one turn; return how long to sleep, None: until something is posted."""

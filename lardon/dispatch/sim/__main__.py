@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lardon.dispatch.enums import Shape
 from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.rules import count
 from lardon.dispatch.sim.setting import Setting, Violation
 from lardon.dispatch.sim.simulation import simulate
 
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make the runs that *arguments* ask for; return 0, 1 for a violation, 2 for bad arguments."""
     asked = _parser().parse_args(arguments)
     try:
+        count(1)("runs", asked.runs)
         settings = list(_settings(asked))
     except InvalidError as error:
         print(f"error: {error}", file=sys.stderr)
