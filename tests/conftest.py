@@ -42,6 +42,12 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests on Slurm last: a cluster is this process's children until the end."""
+    # A batch beside a child of its own process is not measured, which other tests rely on.
+    items.sort(key=lambda item: item.get_closest_marker("slurm") is not None)
+
+
 @pytest.fixture(autouse=True)
 def _no_thread_left_behind() -> Iterator[None]:
     """Fail a test whose threads outlive it, and name them."""

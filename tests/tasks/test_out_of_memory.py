@@ -134,6 +134,7 @@ def test_a_governor_that_learns_does_not_grant_what_failed() -> None:
     assert failed == [(8, True), (4, True), (2, False)]
 
 
+@pytest.mark.timeout(60)  # thousands of batches, which a busy machine takes its time for
 @given(
     count=st.integers(0, 40),
     most=st.integers(1, 9),
