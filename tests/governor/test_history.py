@@ -132,6 +132,7 @@ def test_a_history_that_cannot_be_written_leaves_nothing_behind(
         ("", "Expecting value"),
         ("[]", "not a lardon history of format 1"),
         ("{}", "not a lardon history of format 1"),
+        ("[" * 200_000, "nested too deeply"),
         ('{"format": 2, "kinds": {}}', "not a lardon history of format 1"),
         ('{"format": 1}', "not valid"),
         ('{"format": 1, "kinds": []}', "not valid"),

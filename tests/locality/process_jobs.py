@@ -51,6 +51,24 @@ def fail_oddly(_context: ProcessContext) -> None:
     raise Unpicklable(1, 2)
 
 
+def made_at_home(home: int) -> Any:
+    if os.getpid() != home:
+        message = "this is not where it was made"
+        raise ValueError(message)
+    return Homely()
+
+
+class Homely:
+    """Can be made again from its pickle in its own process alone."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_at_home, (os.getpid(),)
+
+
+def homely(_context: ProcessContext) -> Any:
+    return Homely()
+
+
 def unsendable(_context: ProcessContext) -> Any:
     return lambda: None
 

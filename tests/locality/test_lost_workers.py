@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from lardon.locality import Job, Stage, UnknownWorker, WorkerLost
+from lardon.locality import Job, LocalityScheduler, Stage, UnknownWorker, WorkerLost
 
 if TYPE_CHECKING:
     from tests.locality.conftest import World
@@ -169,6 +169,27 @@ def test_the_job_of_a_silent_worker_is_offered_again_when_the_lease_is_over(
 
     assert picking.result() == "a"
     assert leased.scheduler.statistics().offered_again == 1
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda scheduler: scheduler.add_artifacts("w0", ["model"]),
+        lambda scheduler: scheduler.remove_artifacts("w0", ["model"]),
+    ],
+)
+def test_news_of_what_a_worker_holds_renew_its_lease(
+    leased: World, tell: Callable[[LocalityScheduler], None]
+) -> None:
+    leased.clock.advance(LEASE_S - 1)
+    tell(leased.scheduler)
+    leased.scheduler.add_artifacts("a stranger", ["model"])
+    leased.clock.advance(LEASE_S - 1)
+    assert leased.take("w1") is None
+
+    leased.clock.advance(1)
+
+    assert leased.take("w1") == "a"
 
 
 def test_the_silent_worker_is_still_known_and_its_late_report_counts(leased: World) -> None:

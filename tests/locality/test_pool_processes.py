@@ -158,6 +158,17 @@ def test_what_cannot_be_sent_is_told(pool: WorkerPool, job: Any, words: str) -> 
     assert pool.submit(jobs.same, 1, estimate=ANY).result(PATIENCE_S) == 1
 
 
+def test_a_result_that_cannot_be_made_again_fails_the_task_alone(pool: WorkerPool) -> None:
+    """It is no death of the process, which goes on."""
+    before = pool.submit(jobs.pid, estimate=ANY).result(PATIENCE_S)
+
+    with pytest.raises(ValueError, match="not where it was made"):
+        pool.submit(jobs.homely, estimate=ANY).result(PATIENCE_S)
+
+    assert pool.submit(jobs.pid, estimate=ANY).result(PATIENCE_S) == before
+    assert pool.statistics().deaths == 0
+
+
 def test_what_cannot_be_taken_to_the_process_fails_the_task(pool: WorkerPool) -> None:
     with pytest.raises((AttributeError, TypeError, Exception), match=r"pickle|local"):
         pool.submit(lambda _: None, estimate=ANY).result(PATIENCE_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+import pytest
+
 from lardon import ResourceEstimate, TaskContext
 from lardon.locality import PoolTask, WorkerPool, WorkerSpec
 from lardon.units import GiB
@@ -115,27 +117,47 @@ def test_when_the_worker_that_was_asked_is_paused_the_others_go_on(pools: Pools)
     assert pool.order == ["large", "young"]
 
 
+class Fussy:
+    """A large task that only one worker of two can ever run, past its age, and a young one."""
+
+    def __init__(self, pools: Pools) -> None:
+        pools.probe.set(machine(gpus=3))
+        specs = [WorkerSpec("small card", device="GPU-0"), WorkerSpec("large card", device="GPU-2")]
+        self.pool = pools.make(*specs, max_age_s=AGE_S)
+        _, held = self.pool.governor.reserve(LARGE)
+        assert held is not None
+        self.held = held
+        needs_the_large = ResourceEstimate(ram_bytes=6 * GiB, gpu_bytes=25 * GiB, gpus=1)
+        self.pool.submit(where, estimate=needs_the_large)
+        assert pools.asleep(self.pool)
+        pools.clock.advance(AGE_S)
+        self.pool.resources_changed()
+        assert pools.asleep(self.pool)
+        self.young = self.pool.submit(where, estimate=ANY)
+        assert pools.asleep(self.pool)
+        assert not self.young.done()
+
+
 def test_a_pause_lets_pass_those_who_waited_for_what_only_that_worker_can_run(
     pools: Pools,
 ) -> None:
-    pools.probe.set(machine(gpus=3))
-    specs = [WorkerSpec("small card", device="GPU-0"), WorkerSpec("large card", device="GPU-2")]
-    made = pools.make(*specs, max_age_s=AGE_S)
-    _, held = made.governor.reserve(LARGE)
-    assert held is not None
-    needs_the_large = ResourceEstimate(ram_bytes=6 * GiB, gpu_bytes=25 * GiB, gpus=1)
-    made.submit(where, estimate=needs_the_large)
-    assert pools.asleep(made)
-    pools.clock.advance(AGE_S)
-    made.resources_changed()
-    assert pools.asleep(made)
-    young = made.submit(where, estimate=ANY)
-    assert pools.asleep(made)
+    fussy = Fussy(pools)
 
-    assert made.pause_worker("large card")
+    assert fussy.pool.pause_worker("large card")
 
-    assert young.result(PATIENCE_S) == "small card"
-    held.release()
+    assert fussy.young.result(PATIENCE_S) == "small card"
+    fussy.held.release()
+
+
+def test_the_end_of_that_worker_does_so_too(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    fussy = Fussy(pools)
+    slot = fussy.pool._slots["large card"]
+    monkeypatch.setattr(slot, "_fits", lambda **_: 1 / 0)
+
+    slot.wake.set()
+
+    assert fussy.young.result(PATIENCE_S) == "small card"
+    fussy.held.release()
 
 
 def test_the_others_go_on_as_soon_as_it_has_a_worker(pools: Pools) -> None:

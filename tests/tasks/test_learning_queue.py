@@ -69,6 +69,22 @@ def test_batches_reports_what_happened_between_two_of_them() -> None:
     assert world.figures() == [(4, 1.0, 12 * MiB), (2, 1.0, 6 * MiB)]
 
 
+def test_a_batch_that_nobody_finishes_teaches_nothing_and_hinders_nobody() -> None:
+    """Somebody keeps the generator when the callback is over."""
+    world, kept = World(), []
+
+    def callback(context: TaskContext) -> None:
+        batches = context.batches(range(8))
+        kept.append(batches)
+        next(batches)
+
+    world.run(callback)
+    assert world.governor.history("sums") == ()
+
+    world.run(lambda context: context.map_batches(world.work, range(4)))
+    assert world.figures() == [(4, 1.0, 12 * MiB)]
+
+
 def test_map_items_reports_how_many_ran_at_a_time() -> None:
     world = World()
 

@@ -53,6 +53,7 @@ class Unprintable(RuntimeError):
         MemoryError(),
         ArrayMemoryError("Unable to allocate 1.00 TiB"),
         OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("CUDA error: out of memory"),
         XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
