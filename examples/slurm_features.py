@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -35,7 +36,18 @@ try:
     from photo import samples
     from photo.pictures import find
     from slurm_photo.follow import Follower, GivenUpError
-    from slurm_photo.plan import FEATURES, MATCHES, Part, Plan, load_plan, make_plan, save_plan
+    from slurm_photo.plan import (
+        FEATURES,
+        MATCHES,
+        InUseError,
+        Part,
+        Plan,
+        alone,
+        load_plan,
+        make_plan,
+        result_file,
+        save_plan,
+    )
     from slurm_photo.work import work
 except ModuleNotFoundError as missing:
     print(
@@ -109,9 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.host is None and not _has_cluster() and (absent := missing_packages()):
         print(f"No Slurm is set up here, and packages are missing: {' '.join(absent)}")
         return UNUSABLE
-    for name in ("features", "matches", "results"):
-        (output / name).mkdir(parents=True, exist_ok=True)
-    plan = plan_for(options, output)
 
     def command(part: Part) -> Sequence[str]:
         program = [sys.executable, str(Path(__file__).resolve()), "--work", part.id]
@@ -121,20 +130,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text, flush=True)
 
     try:
-        with backend_for(options) as (backend, poll_s):
+        for name in ("features", "matches", "results"):
+            (output / name).mkdir(parents=True, exist_ok=True)
+        with alone(output), backend_for(options) as (backend, poll_s):
+            plan = plan_for(options, output)
             bound_s = backend.declarations().call_bound_s
             say(f"Slurm {backend.facts().version}; a call lands within {bound_s:g} s or never.")
             follower = Follower(backend, output, command, options.at_once, poll_s, say)
             for step in (FEATURES, MATCHES):
                 follower.bring_to_end(plan.step(step))
-    except (DispatchError, GivenUpError, OSError) as error:
+    except (DispatchError, GivenUpError, InUseError, OSError) as error:
         print(f"slurm_features.py: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         say("The jobs run on. Start this again to adopt them.")
         return 130
+    for reason in left_out(plan, output):
+        say(f"left out: {reason}")
     say(f"All {len(plan.parts)} parts are done; the results are in {output}.")
     return DONE
+
+
+def left_out(plan: Plan, output: Path) -> list[str]:
+    """Return why photographs or pairs have no result, as their jobs have written it."""
+    results = [json.loads(result_file(output, part).read_text()) for part in plan.parts]
+    return [reason for result in results for reason in result.get("left_out", ())]
 
 
 def plan_for(options: argparse.Namespace, output: Path) -> Plan:

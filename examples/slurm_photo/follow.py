@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import time
@@ -11,10 +12,20 @@ from typing import Final, TypeVar
 
 import attrs
 
-from lardon.dispatch import Cause, JobSpec, Observation, OutcomeUnknown, Ref, State
+from lardon.dispatch import (
+    Cause,
+    DispatchError,
+    FinishedError,
+    JobSpec,
+    NotFoundError,
+    Observation,
+    OutcomeUnknown,
+    Ref,
+    State,
+)
 from lardon.dispatch.slurm import ClusterUnreachable, SlurmBackend
 from lardon.units import format_bytes
-from slurm_photo.plan import Part, result_file
+from slurm_photo.plan import Part, executions, result_file
 from slurm_photo.work import estimate_of, job_ram_bytes
 
 T = TypeVar("T")
@@ -41,6 +52,10 @@ class Follower:
     at_once: int
     poll_s: float
     say: Callable[[str], None] = print
+    _ram_factors: dict[str, int] = attrs.field(factory=dict, init=False)
+    """By how much more memory a part is given than was estimated, once it ran out of it."""
+    _waiting: set[str] = attrs.field(factory=set, init=False)
+    """Parts of which it was said that their last execution may be running still."""
 
     def bring_to_end(self, parts: Sequence[Part]) -> None:
         """Return when every part is done; raises `GivenUpError`."""
@@ -60,23 +75,32 @@ class Follower:
     def _adopt_or_submit(self, part: Part, submitted: dict[str, int]) -> Ref | None:
         """Return the one object that does *part*, open; None when the part is done."""
         copies = list(self._patiently(lambda: self.backend.find_all(part.id)))
-        submitted[part.id] = len(copies)
-        alive = [one for one in copies if one.state in {State.PENDING, State.RUNNING}]
+        # The cluster forgets what ended; a submission that has run keeps its number.
+        submitted[part.id] = max(len(copies), executions(self.output, part.id))
+        out_of_memory = sum(one.cause is Cause.OUT_OF_MEMORY for one in copies)
+        self._ram_factors[part.id] = 2**out_of_memory
+        alive = [one for one in copies if not one.ended]
         if self._is_done(part):
-            self._patiently(lambda: self.backend.stop_many(one.ref for one in alive))
+            self._stop(alive)
             self.say(f"{part.step} {part.id}: done before")
             return None
         if not alive:
-            return self._submit(part, submitted)
+            doubtful = [one.ref for one in copies if not self._has_ceased(part, one.ref)]
+            return doubtful[-1] if doubtful else self._submit(part, submitted)
         # One that runs before one that waits, and one that is open before one that is gated.
         kept, *others = sorted(alive, key=lambda one: (one.state is State.PENDING, one.gated))
-        self._patiently(lambda: self.backend.stop_many(one.ref for one in others))
+        self._stop(others)
         self.say(f"{part.step} {part.id}: adopted job {kept.ref.id} ({kept.state})")
         return self._open(part, kept.ref)
 
-    def _submit(self, part: Part, submitted: dict[str, int], ram_factor: int = 1) -> Ref | None:
+    def _stop(self, others: Sequence[Observation]) -> None:
+        # A stop names one object: whether it lands late or twice, it ends no other.
+        stopped = [one.ref for one in others]
+        self._patiently(lambda: self.backend.stop_many(stopped), OutcomeUnknown)
+
+    def _submit(self, part: Part, submitted: dict[str, int]) -> Ref | None:
         submitted[part.id] += 1
-        ram_bytes = job_ram_bytes(estimate_of(part, self.at_once)) * ram_factor
+        ram_bytes = job_ram_bytes(estimate_of(part, self.at_once)) * self._ram_factors[part.id]
         job = JobSpec(
             id=part.id,
             submission=submitted[part.id],
@@ -96,9 +120,19 @@ class Follower:
         return self._open(part, ref)
 
     def _open(self, part: Part, ref: Ref) -> Ref:
-        self._patiently(lambda: self.backend.open(ref))
-        self.say(f"{part.step} {part.id}: opened job {ref.id}")
+        # What is opened twice is open. What somebody cancelled before is looked at like any end.
+        with contextlib.suppress(FinishedError, NotFoundError):
+            self._patiently(lambda: self.backend.open(ref), OutcomeUnknown)
+            self.say(f"{part.step} {part.id}: opened job {ref.id}")
         return ref
+
+    def _has_ceased(self, part: Part, ref: Ref) -> bool:
+        """Return whether nothing of *ref* can be running: only then another job may begin."""
+        said = self._patiently(lambda: self.backend.ceased(ref))
+        if not said.ceased and part.id not in self._waiting:
+            self._waiting.add(part.id)
+            self.say(f"{part.step} {part.id}: job {ref.id} may run still: {said.detail}")
+        return said.ceased
 
     def _ended(self, part: Part, seen: Observation, submitted: dict[str, int]) -> Ref | None:
         """Return None when the part is done, or what does it instead of the job that ended."""
@@ -106,14 +140,29 @@ class Follower:
         if self._is_done(part, FILE_PATIENCE_S if seen.cause is Cause.COMPLETED else 0.0):
             self.say(f"{part.step} {part.id}: done by job {seen.ref.id}")
             return None
+        if not self._has_ceased(part, seen.ref):
+            return seen.ref
+        self._waiting.discard(part.id)
         if seen.cause is Cause.COMPLETED:
             came_to = f"finished, and no result was seen for {FILE_PATIENCE_S:.0f} s"
+        elif words := self._last_words(seen.ref):
+            came_to = f"{came_to}: {words}"
         if submitted[part.id] >= MOST_SUBMISSIONS:
             message = f"{part.step} {part.id} was submitted {MOST_SUBMISSIONS} times: {came_to}"
             raise GivenUpError(message)
         self.say(f"{part.step} {part.id}: job {seen.ref.id} {came_to}; submitting it again")
-        more = 2 ** submitted[part.id] if seen.cause is Cause.OUT_OF_MEMORY else 1
-        return self._submit(part, submitted, more)
+        if seen.cause is Cause.OUT_OF_MEMORY:
+            self._ram_factors[part.id] *= 2
+        return self._submit(part, submitted)
+
+    def _last_words(self, ref: Ref) -> str:
+        """Return the last line that the job has written to its stderr, empty for none."""
+        try:
+            printed = self.backend.read_output(ref, name="stderr")
+        except DispatchError:
+            return ""
+        lines = printed.decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def _is_done(self, part: Part, patience_s: float = 0.0) -> bool:
         file = result_file(self.output, part)
@@ -130,12 +179,17 @@ class Follower:
         if when is not None:
             time.sleep(max(0.0, (when - datetime.datetime.now(datetime.UTC)).total_seconds()))
 
-    def _patiently(self, call: Callable[[], T]) -> T:
-        """Return what *call* returns; a cluster that does not answer is asked again, ever later."""
+    def _patiently(self, call: Callable[[], T], *again: type[DispatchError]) -> T:
+        """
+        Return what *call* returns; a cluster that does not answer is asked again, ever later.
+
+        So is one whose answer was an error of *again*, where asking twice does no harm.
+        """
+        asked_again: tuple[type[DispatchError], ...] = (ClusterUnreachable, *again)
         for delay_s in _UNREACHABLE_S:
             try:
                 return call()
-            except ClusterUnreachable as error:
+            except asked_again as error:
                 self.say(f"asking again in {delay_s:.0f} s: {error}")
                 time.sleep(delay_s)
         return call()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fcntl
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +55,39 @@ def result_file(output: Path, part: Part) -> Path:
 def log_file(output: Path) -> Path:
     """Return where every execution writes a line when it begins."""
     return output / "executions.log"
+
+
+def executions(output: Path, part_id: str) -> int:
+    """Return how often a job of that part has begun."""
+    try:
+        lines = log_file(output).read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    return sum(line.split(" ")[0] == part_id for line in lines)
+
+
+class InUseError(Exception):
+    """Another run follows the jobs of this output folder."""
+
+
+@contextlib.contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """
+    Keep every other run out of *output*: two would submit the same parts.
+
+    The system lets go of the file when the program ends, however it ends.
+
+    Raises:
+        InUseError: another run is there.
+
+    """
+    with (output / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another run uses {output}; it may go on, or give another --output"
+            raise InUseError(message) from None
+        yield
 
 
 def make_plan(photographs: Sequence[Path], per_job: int) -> Plan:

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cv2
 
 from lardon import GiB, Governor, MiB, Policy, ResourceEstimate, TaskContext, TaskQueue
 from photo.costs import FIXED_BYTES, extraction_bytes, import_bytes, matching_bytes
 from photo.features import ORB, detect, match
-from photo.pictures import check, headers_of, load_grey
+from photo.pictures import UnreadableError, check, headers_of, load_grey
 from photo.results import load_features, save_features, save_matches, written_whole
 from slurm_photo.plan import FEATURES, Part, log_file, result_file
 
@@ -56,12 +56,13 @@ def work(output: Path, part: Part, at_once: int) -> None:
     governor = Governor(Policy())
     with TaskQueue(governor, name=part.step) as queue:
         task = queue.submit(_in_batches, output, part, do, estimate=estimate_of(part, at_once))
-        batches = task.result()
+        batches, left_out = task.result()
     machine = governor.snapshot()
     said = {
         "step": part.step,
         "items": len(part.items),
         "batches": batches,
+        "left_out": left_out,
         "ram_total_bytes": machine.ram_total_bytes,
         "cpus": machine.cpus,
         "attempt": os.environ.get("DISPATCH_ATTEMPT"),
@@ -70,31 +71,49 @@ def work(output: Path, part: Part, at_once: int) -> None:
     with written_whole(result_file(output, part)) as file:
         file.write(json.dumps(said, indent=1).encode())
     print(f"{part.step}: {len(part.items)} items in batches of {batches}")
+    for reason in left_out:
+        print(f"left out: {reason}")
 
 
 def _in_batches(
-    context: TaskContext, output: Path, part: Part, do: Callable[[Path, Item], Any]
-) -> list[int]:
+    context: TaskContext, output: Path, part: Part, do: Callable[[Path, Item], str]
+) -> tuple[list[int], list[str]]:
+    """Return the sizes of the batches, and why items were left out."""
+    reasons: list[str] = []
+
     def run(batch: Sequence[Item]) -> int:
         cv2.setNumThreads(max(1, context.contract.cpus // len(batch)))
         with ThreadPoolExecutor(len(batch)) as threads:
-            list(threads.map(lambda item: do(output, item), batch))
+            reasons.extend(filter(None, threads.map(lambda item: do(output, item), batch)))
         return len(batch)
 
-    return context.map_batches(run, list(part.items))
+    return context.map_batches(run, list(part.items)), reasons
 
 
-def _extract(output: Path, item: Item) -> None:
+def _extract(output: Path, item: Item) -> str:
+    """Save the features of one photograph; return why not, or an empty text."""
     (path,) = item
-    photograph = check(Path(path))
+    try:
+        photograph = check(Path(path))
+    except UnreadableError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno is not None:
+            # The system could not read it; another node, or a later try, may.
+            raise
+        return str(error)
     grey, scale = load_grey(photograph, ORB.most_pixels)
     save_features(_features(output, path), detect(grey, ORB, scale))
+    return ""
 
 
-def _match(output: Path, item: Item) -> None:
-    left, right = (load_features(_features(output, path)) for path in item)
+def _match(output: Path, item: Item) -> str:
+    """Save the matches of two photographs; return why not, or an empty text."""
     names = "--".join(Path(path).name for path in item)
+    try:
+        left, right = (load_features(_features(output, path)) for path in item)
+    except FileNotFoundError:
+        return f"{names}: one of them was left out"
     save_matches(output / "matches" / f"{names}.npz", match(left, right, ORB))
+    return ""
 
 
 def _features(output: Path, path: str) -> Path:

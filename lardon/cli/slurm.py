@@ -100,6 +100,9 @@ def _backend(
     from lardon.dispatch.slurm import LocalTransport, SlurmBackend, SshTransport
 
     if host is None:
+        if ssh_options:
+            message = "nothing is reached over ssh without --host"
+            raise typer.BadParameter(message, param_hint="--ssh-option")
         return SlurmBackend(LocalTransport(), **settings)
     options = [part for one in ssh_options for part in ("-o", one)]
     return SlurmBackend(SshTransport(host, options=tuple(options)), **settings)

@@ -57,6 +57,7 @@ def test_the_same_as_json(cluster: Scripted, command: Call) -> None:
         (["--bound", "0s"], 2, "bound_s must be"),
         (["--host=-x"], 2, "host must be"),
         (["--host", "there", "--ssh-option", "ProxyCommand=false"], 1, "cannot be read"),
+        (["--ssh-option", "Port=22"], 2, "nothing is reached over ssh without --host"),
     ],
 )
 def test_what_cannot_be_used_says_why(

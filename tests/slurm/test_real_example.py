@@ -30,6 +30,7 @@ class Runs:
 
     def __init__(self, cluster: SlurmCluster, output: Path) -> None:
         self.output = output
+        self.cluster = cluster
         self._environment = os.environ | cluster.environment
         self._started: list[subprocess.Popen[str]] = []
 
@@ -56,6 +57,13 @@ class Runs:
         assert process.wait(PATIENCE_S) == -signal.SIGKILL, "".join(said)
         return said
 
+    def nodes_are(self, state: str) -> None:
+        """Let the nodes take no job, or take jobs again; what was opened waits meanwhile."""
+        for node in self.cluster.nodes:
+            change = (f"NodeName={node}", f"State={state}", "Reason=test")
+            answer = self.cluster.client("scontrol", "update", *change)
+            assert answer.returncode == 0, answer.stderr
+
     def end_all(self) -> None:
         for process in self._started:
             process.kill()
@@ -74,10 +82,13 @@ def runs(shared_cluster: SlurmCluster, tmp_path: Path, end_jobs: Any) -> Iterato
 
 
 def test_killed_and_started_again_it_adopts_its_jobs_and_does_nothing_twice(runs: Runs) -> None:
+    runs.nodes_are("DRAIN")  # or what was opened would be done before it can be adopted
     runs.killed_at("submitted job")  # gated, and not opened by us
     runs.killed_at("opened job")
     again = runs.killed_at("adopted job")
     assert sum("submitted job" in line for line in again) == 0
+    runs.nodes_are("RESUME")
+    runs.killed_at("done by job")
 
     last = runs.start()
     said, _ = last.communicate(timeout=PATIENCE_S)

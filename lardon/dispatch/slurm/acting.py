@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from lardon.clock import Clock
 from lardon.dispatch.enums import State
 from lardon.dispatch.errors import (
+    BackendClosed,
     FinishedError,
     NotFoundError,
     OutcomeUnknown,
@@ -189,17 +191,23 @@ class Actor:
 
     def _put_back(self, before: JobRow, deadline: datetime.datetime) -> Ref:
         """Return the ref after a requeue: the submit time moves when the old run has ended."""
-        for _ in self._looks(self._settings.requeue_wait_s):
-            try:
-                rows = self._cluster.listing().rows
-            except ClusterUnreachable:
-                continue
-            for row in rows:
-                same = (row.name, row.job_id) == (before.name, before.job_id)
-                if same and not row.completing and row.restarts > before.restarts:
-                    return row.ref
         message = f"job {before.job_id} was put back, and its old execution has not ended yet"
-        raise OutcomeUnknown(message, settles_at=self._settles_at(deadline))
+        unknown = OutcomeUnknown(message, settles_at=self._settles_at(deadline))
+        try:
+            for _ in self._looks(self._settings.requeue_wait_s):
+                for row in self._rows_if_told():
+                    same = (row.name, row.job_id) == (before.name, before.job_id)
+                    if same and not row.completing and row.restarts > before.restarts:
+                        return row.ref
+        except (BackendClosed, UnreadableAnswer) as error:
+            # Either says for itself that nothing was changed.
+            raise unknown from error
+        raise unknown
+
+    def _rows_if_told(self) -> tuple[JobRow, ...]:
+        with contextlib.suppress(ClusterUnreachable):
+            return self._cluster.listing().rows
+        return ()
 
     def _looks(self, seconds: float) -> Iterator[None]:
         """Yield before every look of a wait, ever further apart, for *seconds* in all."""

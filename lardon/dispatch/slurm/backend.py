@@ -39,7 +39,7 @@ from lardon.dispatch.slurm.settings import SlurmDocument, SlurmSettings
 from lardon.dispatch.slurm.transport import LocalTransport, Transport
 from lardon.dispatch.slurm.watching import Poller
 from lardon.dispatch.spi import OutputName
-from lardon.governor.checks import refuse
+from lardon.governor.checks import refuse, whole_number
 
 
 class SlurmBackend:
@@ -257,6 +257,9 @@ class SlurmBackend:
     ) -> bytes:
         """Return up to *limit* bytes of what the job has written, from *offset* on."""
         self._check_open()
+        whole_number(InvalidError, "offset", offset, 0)
+        if limit is not None:
+            whole_number(InvalidError, "limit", limit, 0)
         row = self._cluster.row(ref)
         folder = self.settings.output_folder or (row.directory if row is not None else "")
         if not folder:

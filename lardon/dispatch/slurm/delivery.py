@@ -17,11 +17,15 @@ from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.frozen_map import FrozenMap
 from lardon.governor.checks import refuse
 
-MOST_BYTES: Final = 96 * 1024
-"""Linux takes 128 KiB in one argument, and base64 makes four bytes of three."""
+MOST_BYTES: Final = 95 * 1024
+"""
+Linux takes 128 KiB in one argument, base64 makes four bytes of three, and over ssh the same
+argument holds the command that decodes them.
+"""
 
 # What a user may have set for tools that people read, and what a submission would take up
-# without being told: an array, another cluster, waiting, a second kind of memory request.
+# without being told: an array, another cluster, waiting, a second kind of memory request, CPUs
+# that are shared, a job that outlives its node.
 AMBIENT: Final = (
     *("SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SLURM_JSON", "SLURM_YAML", "SLURM_BITSTR_LEN"),
     *("SCONTROL_ALL", "SCONTROL_FEDERATION", "SCONTROL_FUTURE", "SCONTROL_LOCAL"),
@@ -38,8 +42,20 @@ AMBIENT: Final = (
     *("SBATCH_GPUS_PER_TASK", "SBATCH_GRES", "SBATCH_JOB_NAME", "SBATCH_MEM_PER_CPU"),
     *("SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE", "SBATCH_NO_REQUEUE", "SBATCH_REQUEUE"),
     *("SBATCH_TIMELIMIT", "SBATCH_WAIT"),
+    *("SBATCH_BATCH", "SBATCH_CORE_SPEC", "SBATCH_DEBUG", "SBATCH_DELAY_BOOT", "SBATCH_HINT"),
+    *("SBATCH_INPUT", "SBATCH_NO_KILL", "SBATCH_OVERCOMMIT", "SBATCH_SPREAD_JOB"),
+    *("SBATCH_THREAD_SPEC", "SBATCH_USE_MIN_NODES", "SLURM_EXIT_ERROR", "SLURM_HINT"),
+    # Who submits from inside a job has its variables; the new job would inherit those that
+    # Slurm does not set for it, and take another job's restarts and memory for its own.
+    *("SLURM_RESTART_COUNT", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE"),
+    *("SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_GPU", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"),
+    *("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_GPUS"),
+    *("SLURM_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"),
+    *("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID"),
+    *("SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP"),
+    *("SLURM_HET_SIZE", "SLURM_JOB_DEPENDENCY", "SLURM_STEP_ID", "SLURM_STEPID"),
 )
-"""Variables that change what Slurm's commands do or print; every script unsets them."""
+"""Variables that change what Slurm's commands or their jobs do; every script unsets them."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 

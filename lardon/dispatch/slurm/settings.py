@@ -51,9 +51,9 @@ def _options(name: str, value: Any) -> Mapping[str, str]:
 
 def _folder(name: str, value: Any) -> str:
     text = some_text(name, value)
-    # In the pattern that Slurm expands, % stands for something else.
-    if not text.startswith("/") or "%" in text:
-        raise refuse(InvalidError, name, value, "an absolute path on the cluster, without %")
+    # In the pattern that Slurm expands, % stands for something else, and \ for no expansion.
+    if not text.startswith("/") or set(text) & set("%\\"):
+        raise refuse(InvalidError, name, value, "an absolute path on the cluster, without % or \\")
     return text.rstrip("/") or "/"
 
 

@@ -82,8 +82,9 @@ def submit_call(
         output_folder: Where output goes; None is where the job starts.
 
     """
+    _check_texts(spec)
     own = options(dict(spec.extensions.get(NAMESPACE, {})), f"extensions.{NAMESPACE}")
-    output = f"{output_folder}/{spec.name}" if output_folder else spec.name
+    output = f"{output_folder}/{spec.name}" if output_folder else _where_it_starts(spec)
     argv = [
         "sbatch",
         "--parsable",
@@ -111,6 +112,34 @@ def submit_call(
     return Call(tuple(argv))
 
 
+def _check_texts(spec: JobSpec) -> None:
+    """Refuse what no script can hold: the halves of characters that an odd file name becomes."""
+    texts = {f"command[{place}]": text for place, text in enumerate(spec.command)}
+    texts |= {f"environment.{name}": text for name, text in spec.environment.items()}
+    texts["directory"] = spec.directory or ""
+    for path, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise refuse(InvalidError, path, text, "a text that UTF-8 can write") from None
+
+
+def _where_it_starts(spec: JobSpec) -> str:
+    """
+    Return the beginning of the paths that a job writes to when no folder is set for them.
+
+    Slurm puts the folder before the pattern and expands both. `%%` stands for a percent sign,
+    and nothing for a backslash: it ends the expansion, and the job then fails as it starts.
+    """
+    folder = spec.directory or ""
+    if "\\" in folder:
+        rule = "without a backslash, unless there is an output folder"
+        raise refuse(InvalidError, "directory", folder, rule)
+    if folder.startswith("/") and "%" in folder:
+        return f"{folder.replace('%', '%%')}/{spec.name}"
+    return spec.name
+
+
 def job_script(spec: JobSpec, attempt: str) -> str:
     """
     Return what the job runs: its command, with the identity of this execution.
@@ -125,6 +154,9 @@ def job_script(spec: JobSpec, attempt: str) -> str:
         **{name: shlex.quote(text) for name, text in environment(spec.environment).items()},
     }
     lines = [f"export {name}={text}" for name, text in exports.items()]
+    if (spec.directory or "").startswith("/"):
+        # Where it is not there, Slurm starts the script in /tmp instead.
+        lines.append(f"cd -- {shlex.quote(str(spec.directory))} || exit")
     return f"{_PREAMBLE}{chr(10).join(lines)}\nexec {shlex.join(spec.command)}"
 
 
