@@ -102,6 +102,28 @@ class OwnArguments(Exception):
         super().__init__(f"{photo} at {place} is torn")
 
 
+class Stubborn:
+    def __reduce__(self) -> tuple[Any, ...]:
+        message = "this is not to be sent"
+        raise ValueError(message)
+
+
+def test_h69_an_argument_that_cannot_be_pickled_is_told_in_the_submit(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    """And not on a thread of the pool, whose other tasks go on."""
+    pool = cluster.pool(folder=tmp_path)
+
+    with pytest.raises(ValueError, match="not to be sent"):
+        pool.submit_function(print, Stubborn(), estimate=ONE)
+
+    assert pool.handles() == ()
+    handle = pool.submit_function(lambda: "well", estimate=ONE)
+    cluster.rest()
+    assert made(cluster, handle) == 0
+    assert handle.result(PATIENCE_S) == "well"
+
+
 def test_an_error_that_cannot_be_read_again_comes_in_words(
     cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
