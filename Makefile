@@ -42,9 +42,10 @@ types: $(VENV)/.has-dev
 unit: $(VENV)/.has-dev
 	$(PY) -m pytest $(TESTS)
 
+# Without Slurm and the simulator, which tracing makes many times slower.
 coverage: $(VENV)/.has-dev  ## the tests with branch coverage; governor, queue and locality must have 100 %
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest
+	$(PY) -m coverage run -m pytest -m 'not slurm' --ignore-glob='tests/dispatch/test_simulator*'
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
 	$(PY) -m coverage report --include='lardon/governor/*,lardon/queue/*,lardon/locality/*' --fail-under=100
