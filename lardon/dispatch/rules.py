@@ -144,7 +144,7 @@ def one(kind: type[V]) -> Check:
     def check(name: str, value: Any) -> V:
         if isinstance(value, kind):
             return value
-        fields = {field.name for field in attrs.fields(kind)}  # type: ignore[arg-type]
+        fields = {field.name for field in attrs.fields(kind)}  # type: ignore[arg-type]  # an attrs class
         if not isinstance(value, Mapping):
             raise refuse(InvalidError, name, value, f"a {kind.__name__}, or its fields")
         for key in value:
