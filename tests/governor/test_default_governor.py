@@ -13,7 +13,14 @@ from typing import Final
 
 import pytest
 
-from lardon import Governor, Policy, ResourceEstimate, ResourceSnapshot, default_governor
+from lardon import (
+    Governor,
+    Policy,
+    ResourceEstimate,
+    ResourceSnapshot,
+    TaskQueue,
+    default_governor,
+)
 from lardon.governor import default
 from lardon.testing import ScriptedProbe
 
@@ -122,6 +129,11 @@ def test_a_platform_without_forks_has_one_too(monkeypatch: pytest.MonkeyPatch) -
 
     assert module.default_governor() is module.default_governor()
     assert module.default_governor() is not default_governor()
+
+
+def test_a_queue_that_is_given_none_takes_it() -> None:
+    with TaskQueue() as queue:
+        assert queue._life.governor is default_governor()
 
 
 def test_it_reads_this_machine() -> None:

@@ -40,6 +40,15 @@ def fail(_context: ProcessContext) -> None:
     raise KeyError("no such thing")
 
 
+def fork(_context: ProcessContext) -> str:
+    """Return twice, as a callback does whose child forgets to end."""
+    child = os.fork()
+    if child == 0:
+        return "the child's"
+    os.waitpid(child, 0)
+    return "the parent's"
+
+
 class Unpicklable(Exception):
     """Cannot be made again from its arguments."""
 

@@ -358,6 +358,26 @@ def test_stop_ends_the_waiting_for_a_job(world: World, monkeypatch: pytest.Monke
     assert ended == [False]
 
 
+def test_a_wait_notices_that_a_delay_is_over_and_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = world.scheduler.schedule_job(Job("a"))
+    seconds: list[float] = []
+
+    def moves_on(_condition: object, _predicate: object, timeout: float) -> bool:
+        seconds.append(timeout)
+        if len(seconds) == 1:
+            world.clock.advance(timeout)
+            return False
+        assert handle.stage is Stage.GLOBAL
+        return world.scheduler.on_job_complete("w0", "a", 1)
+
+    monkeypatch.setattr(world.clock, "wait_for", moves_on)
+
+    assert handle.wait(100)
+    assert seconds == [10, 90]
+
+
 def test_after_stop_a_worker_may_still_report(world: World) -> None:
     handle = world.scheduler.schedule_job(Job("a"))
     world.clock.advance(10)

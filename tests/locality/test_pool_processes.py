@@ -158,6 +158,15 @@ def test_what_cannot_be_sent_is_told(pool: WorkerPool, job: Any, words: str) -> 
     assert pool.submit(jobs.same, 1, estimate=ANY).result(PATIENCE_S) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_callback_that_forks_answers_once(pool: WorkerPool) -> None:
+    """The child that comes back from it must not write into the parent's pipe."""
+    assert pool.submit(jobs.fork, estimate=ANY).result(PATIENCE_S) == "the parent's"
+    before = pool.submit(jobs.pid, estimate=ANY).result(PATIENCE_S)
+
+    assert pool.workers()[0].pid == before
+
+
 def test_a_result_that_cannot_be_made_again_fails_the_task_alone(pool: WorkerPool) -> None:
     """It is no death of the process, which goes on."""
     before = pool.submit(jobs.pid, estimate=ANY).result(PATIENCE_S)
