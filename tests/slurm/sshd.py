@@ -69,6 +69,7 @@ def sshd(folder: Path) -> Iterator[Sshd]:
         f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         "PermitRootLogin prohibit-password\nPrintMotd no\nLogLevel ERROR\n"
+        "AcceptEnv SLURM_CONF\n"
     )
     with _separated(), (folder / "log").open("wb") as log:
         server = subprocess.Popen(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -66,6 +70,31 @@ def test_the_bound_has_two_more_terms_which_are_measured(far: SlurmBackend) -> N
         "B", "TTL", "whole second", "skew", "|offset|", "round trip / 2", "apply slack"
     ]  # fmt: skip
     assert far.declarations().call_bound_s == terms.total_s
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_command_prints_what_it_measured_over_ssh(
+    shared_cluster: SlurmCluster, ssh_server: Sshd, form: list[str]
+) -> None:
+    """`lardon slurm check --host`, as a user types it."""
+    transport = ssh_server.transport()
+    options = [word for word in transport.options if "=" in word]
+    asked = [part for word in [*options, "SendEnv=SLURM_CONF"] for part in ("--ssh-option", word)]
+
+    answer = subprocess.run(
+        [sys.executable, "-m", "lardon", "slurm", "check", "--host", transport.host,
+         *asked, "--bound", f"{BOUND_S}s", *form],
+        env={**os.environ, **shared_cluster.environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    if form:
+        found = json.loads(answer.stdout)
+        assert found["call_bound_s"] == pytest.approx(sum(found["terms"].values()))
+        assert abs(found["clock_offset_s"]) <= found["terms"]["round trip / 2"]
+    else:
+        assert "from ours, read in a round trip of" in answer.stdout
 
 
 def test_the_deadline_is_checked_by_the_host(far: SlurmBackend) -> None:
