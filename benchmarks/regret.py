@@ -9,16 +9,29 @@ the same items; makespans include the start of the interpreter, as a user would 
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from benchmarks.child import run_child
 from benchmarks.formats import MISSING
-from benchmarks.regret_race import Limit, Run, race
+from benchmarks.regret_race import Limit, race
+from benchmarks.regret_results import (
+    ITEMS,
+    LARDON,
+    OURS,
+    POOL,
+    POOL_OF_CPUS,
+    SUPERVISOR,
+    WARM,
+    Results,
+    fixed_label,
+    is_fixed,
+)
 from benchmarks.regret_workloads import LIMIT_BYTES, MIB, WORKLOADS, Workload
 from benchmarks.report import Report, Row
-from benchmarks.stats import median
 from benchmarks.targets import Target
 
 if TYPE_CHECKING:
@@ -26,15 +39,12 @@ if TYPE_CHECKING:
 
     from benchmarks.effort import Deadline
 
-LARDON: Final = "lardon map_batches"
-ITEMS: Final = "lardon map_items"
-SUPERVISOR: Final = "supervisor: halve on SIGKILL from 64, go on"
-POOL: Final = "ThreadPoolExecutor(), per item"
-POOL_OF_CPUS: Final = "ThreadPoolExecutor(2), per item"
 REGRET: Final = Target(what="regret", limit=1.05)
 PER_ITEM: Final = Target(what="map_items ÷ the fastest surviving thread pool", limit=1.05)
 UNDER_SUPERVISOR: Final = Target(what="map_batches ÷ supervisor", limit=1.0)
 UNHARMED: Final = Target(what="kills and failed items of lardon", limit=0, unit="")
+# So many fixed batches are tried again before one of them is taken for the best.
+FINALISTS: Final = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -46,18 +56,22 @@ class Policy:
     rounds: int
 
 
-def fixed_label(size: int) -> str:
-    """Return the label of a fixed batch."""
-    return f"fixed batch {size}"
-
-
 def _fixed(size: int, rounds: int) -> Policy:
     arguments = {"policy": "fixed", "size": size}
     return Policy(label=fixed_label(size), arguments=arguments, rounds=rounds)
 
 
-def policies(workload: Workload, rounds: int, *, peers: bool) -> list[Policy]:
-    """Return those to race on *workload*; the peers that nothing is judged by run once."""
+def policies(workload: Workload, rounds: int, history: Path, *, peers: bool) -> list[Policy]:
+    """
+    Return those to race on *workload*; the peers that nothing is judged by run once.
+
+    Args:
+        workload: What is processed.
+        rounds: How often the others run.
+        history: Where an earlier run has left what it learned.
+        peers: Whether more than what is judged takes part.
+
+    """
 
     def one(label: str, policy: str, rounds: int, **arguments: Any) -> Policy:
         return Policy(label=label, arguments={"policy": policy, **arguments}, rounds=rounds)
@@ -73,12 +87,13 @@ def policies(workload: Workload, rounds: int, *, peers: bool) -> list[Policy]:
         judged.append(one(SUPERVISOR, "supervisor", rounds, size=most))
     if not peers:
         return judged
+    judged.insert(1, one(WARM, "lardon_batches", rounds, history=str(history)))
     if not workload.neighbour_bytes:
         judged.append(one(SUPERVISOR, "supervisor", 1, size=most))
     eighth = most // 8
     return [
         *judged,
-        *(_fixed(size, 1) for size in (eighth // 8, eighth, eighth * 2, most) if size),
+        *(_fixed(size, 1) for size in (eighth * 2, most) if size not in workload.scan),
         one("halve on MemoryError from the largest, restart", "halving", 1, size=most),
         one(
             "joblib n_jobs=2, per item" if eighth == 8 else "joblib n_jobs=2, small batches",
@@ -98,50 +113,13 @@ def policies(workload: Workload, rounds: int, *, peers: bool) -> list[Policy]:
     ]
 
 
-@attrs.define
-class Results:
-    """All runs on one workload, by policy."""
-
-    workload: Workload
-    runs: dict[str, list[Run]] = attrs.field(factory=dict)
-
-    def seconds(self, label: str) -> float | None:
-        """Return the median makespan of a policy that finished every time."""
-        runs = self.runs.get(label, [])
-        if not runs or not all(run.finished(self.workload) for run in runs):
-            return None
-        return median([run.seconds for run in runs])
-
-    def best_fixed(self) -> tuple[str, float] | None:
-        """Return the fastest fixed batch that always survived unharmed, of the most tried."""
-        tried = {label: runs for label, runs in self.runs.items() if label.startswith("fixed")}
-        rounds = max((len(runs) for runs in tried.values()), default=0)
-        found = [
-            (seconds, label)
-            for label, runs in tried.items()
-            if len(runs) == rounds and (seconds := self.seconds(label)) is not None
-        ]
-        if not found:
-            return None
-        seconds, label = min(found)
-        return label, seconds
-
-    def harm(self, *labels: str) -> int:
-        """Return how many kills and unfinished runs these policies had."""
-        return sum(
-            run.kills + (not run.finished(self.workload))
-            for label in labels
-            for run in self.runs.get(label, [])
-        )
-
-    def pools(self) -> float | None:
-        """Return the makespan of the fastest thread pool that survived."""
-        found = [self.seconds(label) for label in (POOL, POOL_OF_CPUS)]
-        return min((seconds for seconds in found if seconds is not None), default=None)
-
-
 def measure(workload: Workload, deadline: Deadline, limit: Limit) -> Results:
-    """Race all policies on *workload*; the fixed batches first, to know which to repeat."""
+    """
+    Race all policies on *workload*: first to find the best fixed batch, then to compare.
+
+    The runs by which the best was found are not those that it is compared by: of several
+    that are much the same, the one that seemed the fastest was the luckiest.
+    """
     effort = deadline.effort
     passes = run_child("benchmarks.regret_child:calibrated", name=workload.name)["passes"]
     results = Results(workload)
@@ -155,25 +133,45 @@ def measure(workload: Workload, deadline: Deadline, limit: Limit) -> Results:
     scan = workload.scan if effort.regret_scan else workload.scan[-5:-2]
     for size in scan:
         run(_fixed(size, 1))
-    chosen = _fastest(results, scan)
-    for size in chosen:
-        # The run that made it the fastest was lucky, more often than not: it is not counted.
-        del results.runs[fixed_label(size)]
-    lineup = [_fixed(size, effort.regret_rounds) for size in chosen]
-    lineup += policies(workload, effort.regret_rounds, peers=effort.regret_scan)
-    for number in range(effort.regret_rounds):
-        for policy in lineup:
-            done = len(results.runs.get(policy.label, []))
-            if done < policy.rounds and done <= number:
+    for _ in range(effort.regret_tries):
+        for size in _fastest(results, scan)[:FINALISTS]:
+            run(_fixed(size, 1))
+    candidates = _fastest(results, scan)
+    with tempfile.TemporaryDirectory() as folder:
+        history = Path(folder, "history.json")
+        lineup = policies(workload, effort.regret_rounds, history, peers=effort.regret_scan)
+        if effort.regret_scan:
+            # The run before the others, which leaves its history to them.
+            remembering = {"policy": "lardon_batches", "history": str(history), "passes": passes}
+            race(limit, workload, remembering, effort.child_s)
+        for number in range(effort.regret_rounds):
+            best = _take_best(results, candidates, effort.regret_rounds)
+            turn = [policy for policy in (*best, *lineup) if number < policy.rounds]
+            # Back and forth, so that none always comes first.
+            for policy in turn if number % 2 == 0 else reversed(turn):
                 run(policy)
     return results
 
 
+def _take_best(results: Results, candidates: list[int], rounds: int) -> list[Policy]:
+    """Return the fixed batch to compare with: the fastest candidate that has not died since."""
+    while candidates:
+        policy = _fixed(candidates[0], rounds)
+        if policy.label != results.best:
+            results.best = policy.label
+            del results.runs[policy.label]
+        if not results.runs.get(policy.label) or results.seconds(policy.label) is not None:
+            return [policy]
+        candidates.pop(0)
+    return []
+
+
 def _fastest(results: Results, scan: Iterable[int]) -> list[int]:
-    """Return the three fixed batches that were fastest in the scan."""
+    """Return the fixed batches that survived, the fastest of those tried most first."""
     times = {size: results.seconds(fixed_label(size)) for size in scan}
-    survived = sorted((took, size) for size, took in times.items() if took is not None)
-    return [size for _, size in survived[:3]]
+    survived = [(took, size) for size, took in times.items() if took is not None]
+    survived.sort(key=lambda one: (-len(results.runs[fixed_label(one[1])]), one[0]))
+    return [size for _, size in survived]
 
 
 def rows(results: Results) -> list[Row]:
@@ -181,11 +179,11 @@ def rows(results: Results) -> list[Row]:
     best = results.best_fixed()
     found = [Row(label=f"— {results.workload.label}", figures=("", "", "", ""))]
     for label, runs in results.runs.items():
-        if label.startswith("fixed") and len(runs) == 1 and (best is None or label != best[0]):
+        if is_fixed(label) and (best is None or label != best[0]):
             continue
         seconds = results.seconds(label)
         sizes = [size for run in runs for size in run.sizes]
-        ratio = seconds / best[1] if seconds is not None and best is not None else None
+        ratio = results.regret(label)
         found.append(
             Row(
                 label=f"{label} (the best of {_count(results)})"
@@ -207,21 +205,20 @@ def rows(results: Results) -> list[Row]:
 
 
 def _count(results: Results) -> int:
-    return sum(label.startswith("fixed") for label in results.runs)
+    return sum(map(is_fixed, results.runs))
 
 
 def _judged(results: Results) -> list[Row]:
     """Return the lines that hold what was to be reached beside the regret."""
     lines = []
-    items, pools = results.seconds(ITEMS), results.pools()
-    if pools is not None:
-        ratio = None if items is None else items / pools
-        lines.append(("map_items ÷ the fastest surviving thread pool", PER_ITEM, ratio))
-    supervised, own = results.seconds(SUPERVISOR), results.seconds(LARDON)
-    if results.workload.neighbour_bytes and supervised is not None:
-        ratio = None if own is None else own / supervised
-        lines.append(("map_batches ÷ supervisor", UNDER_SUPERVISOR, ratio))
-    lines.append(("kills and failed items of lardon", UNHARMED, results.harm(LARDON, ITEMS)))
+    pool = results.fastest_pool()
+    if pool is not None:
+        ratio = results.ratio(ITEMS, pool)
+        lines.append((PER_ITEM.what, PER_ITEM, ratio))
+    if results.workload.neighbour_bytes and results.seconds(SUPERVISOR) is not None:
+        ratio = results.ratio(LARDON, SUPERVISOR)
+        lines.append((UNDER_SUPERVISOR.what, UNDER_SUPERVISOR, ratio))
+    lines.append((UNHARMED.what, UNHARMED, results.harm(*OURS)))
     return [
         Row(
             label=label,
@@ -252,13 +249,17 @@ def run(deadline: Deadline) -> Report:
         rows=tuple(row for results in measured for row in rows(results)),
         notes=(
             'lardon with trust="measured" on every workload, and nothing tuned between them.',
-            "Median makespans, the start of the interpreter included.",
+            "Median makespans, the start of the interpreter included; ratios round by round.",
             "A policy that was killed or lost items has none.",
             "Per-item forms pay no fixed cost of a batch.",
         ),
         data={
             results.workload.name: {
-                label: [attrs.asdict(run) for run in runs] for label, runs in results.runs.items()
+                "best": results.best,
+                "runs": {
+                    label: [attrs.asdict(run) for run in runs]
+                    for label, runs in results.runs.items()
+                },
             }
             for results in measured
         },

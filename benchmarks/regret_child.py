@@ -175,10 +175,18 @@ def dask(work: Work, workload: Workload, *, size: int) -> None:
     tell(done=len(workload.costs), size=size)
 
 
-def _governed(work: Work, workload: Workload, run: Callable[[Any, Work, Workload], None]) -> None:
+def _governed(
+    work: Work,
+    workload: Workload,
+    run: Callable[[Any, Work, Workload], None],
+    history: Path | None = None,
+) -> None:
     from lardon import Governor, Policy, ResourceEstimate, TaskQueue
 
     governor = Governor(Policy(trust="measured"))
+    known = history is not None and history.exists()
+    if history is not None and known:
+        governor.load_history(history)
     estimate = ResourceEstimate(
         ram_bytes_per_item=workload.declared_bytes,
         max_batch=workload.max_batch,
@@ -188,10 +196,12 @@ def _governed(work: Work, workload: Workload, run: Callable[[Any, Work, Workload
     )
     with TaskQueue(governor) as queue:
         queue.submit(run, work, workload, estimate=estimate).result()
+    if history is not None and not known:
+        governor.save_history(history)
 
 
-def lardon_batches(work: Work, workload: Workload) -> None:
-    """Let lardon choose the batches."""
+def lardon_batches(work: Work, workload: Workload, *, history: str | None = None) -> None:
+    """Let lardon choose the batches, by the *history* of an earlier run; the first writes it."""
     done = 0
 
     def batch(costs: list[int]) -> None:
@@ -200,7 +210,12 @@ def lardon_batches(work: Work, workload: Workload) -> None:
         done += len(costs)
         tell(done=done, size=len(costs))
 
-    _governed(work, workload, lambda task, *_: task.map_batches(batch, workload.costs))
+    _governed(
+        work,
+        workload,
+        lambda task, *_: task.map_batches(batch, workload.costs),
+        None if history is None else Path(history),
+    )
 
 
 def lardon_items(work: Work, workload: Workload) -> None:

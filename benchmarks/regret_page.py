@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks import machine
-from benchmarks.regret import ITEMS, LARDON, SUPERVISOR, Results
 from benchmarks.regret_race import Run
+from benchmarks.regret_results import OURS, SUPERVISOR, Results, is_fixed
 from benchmarks.regret_workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 PAGE: Final = "regret.md"
 PICTURE: Final = "regret.png"
 # Colours that colour-blind people can tell apart (Okabe and Ito, 2008).
-OURS: Final = "#D55E00"
-FIXED: Final = "#0072B2"
-OTHERS: Final = "#999999"
+COLOUR_OF_OURS: Final = "#D55E00"
+COLOUR_OF_FIXED: Final = "#0072B2"
+COLOUR_OF_OTHERS: Final = "#999999"
 
 
 def restored(report: Report) -> list[Results]:
     """Return the results that *report* was made of, less the workloads of the tests."""
     found = []
-    for name, policies in report.data.items():
+    for name, saved in report.data.items():
         runs = {
             label: [Run(**{**run, "sizes": tuple(run["sizes"])}) for run in rounds]
-            for label, rounds in policies.items()
+            for label, rounds in saved["runs"].items()
         }
-        found.append(Results(WORKLOADS[name], runs))
+        found.append(Results(WORKLOADS[name], runs, saved["best"]))
     return found
 
 
@@ -59,7 +59,8 @@ def page(results: list[Results], report: Report, facts: Mapping[str, Any]) -> st
         "",
         f"![Makespan of each policy on each workload]({PICTURE})",
         "",
-        "Makespans are medians, in seconds; regret is over the best fixed batch, in bold.",
+        "Makespans are medians, in seconds. Regret is over the best fixed batch, in bold, found by",
+        "other runs: the median over the rounds, for policies that ran in all of them.",
     ]
     for one in results:
         best = one.best_fixed()
@@ -76,7 +77,7 @@ def page(results: list[Results], report: Report, facts: Mapping[str, Any]) -> st
             cells = (
                 f"**{label}**" if best is not None and label == best[0] else label,
                 "—" if seconds is None else f"{seconds:.2f}",
-                "—" if seconds is None or best is None else f"{seconds / best[1]:.2f}",
+                "—" if (regret := one.regret(label)) is None else f"{regret:.2f}",
                 str(sum(run.kills for run in runs)),
                 f"{sum(run.finished(one.workload) for run in runs)}/{len(runs)}",
                 str(max(sizes)) if sizes else "—",
@@ -87,7 +88,7 @@ def page(results: list[Results], report: Report, facts: Mapping[str, Any]) -> st
 
 def _order(results: Results, label: str) -> tuple[int, float]:
     seconds = results.seconds(label)
-    group = 0 if label in {LARDON, ITEMS} else 1 if label.startswith("fixed") else 2
+    group = 0 if label in OURS else 1 if is_fixed(label) else 2
     return group, float("inf") if seconds is None else seconds
 
 
@@ -109,16 +110,16 @@ def draw(results: list[Results], path: Path) -> None:
 def _panel(axes: Axes, results: Results) -> None:
     best = results.best_fixed()
     chosen = [
-        label
-        for label in results.runs
-        if not label.startswith("fixed") or best is None or label == best[0]
+        label for label in results.runs if not is_fixed(label) or best is None or label == best[0]
     ]
     chosen.sort(key=lambda label: _order(results, label), reverse=True)
     # One that died may have taken minutes to do so, which would leave no room for the others.
     longest = max((results.seconds(label) or 0.0 for label in chosen), default=0.0) or 1.0
     for height, label in enumerate(chosen):
         seconds = results.seconds(label)
-        colour = OURS if label in {LARDON, ITEMS} else FIXED if label[:5] == "fixed" else OTHERS
+        colour = COLOUR_OF_FIXED if is_fixed(label) else COLOUR_OF_OTHERS
+        if label in OURS:
+            colour = COLOUR_OF_OURS
         if seconds is None:
             axes.barh(height, longest * 0.02, color="black")
             axes.text(longest * 0.03, height, "died", va="center", fontsize=7)
@@ -128,7 +129,7 @@ def _panel(axes: Axes, results: Results) -> None:
         note = f"{seconds:.1f} s" + (f", {kills} kills" if label == SUPERVISOR and kills else "")
         axes.text(seconds, height, f" {note}", va="center", fontsize=7)
     if best is not None:
-        axes.axvline(best[1], color=FIXED, lw=0.8, ls="--")
+        axes.axvline(best[1], color=COLOUR_OF_FIXED, lw=0.8, ls="--")
     axes.set_yticks(range(len(chosen)), chosen)
     axes.set_title(results.workload.label, fontsize=9, loc="left")
     axes.tick_params(labelsize=7)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +63,9 @@ def checked_record(
 
 def write_history(path: str | os.PathLike[str], history: History) -> None:
     """Write *history* as JSON, whole or not at all; raises OSError."""
+    # Imported here: its archives and hashes would cost every first batch some milliseconds.
+    import tempfile
+
     kinds = {kind: [attrs.asdict(batch) for batch in window] for kind, window in history.items()}
     data = {"format": _FORMAT, "kinds": kinds}
     target = Path(path)
