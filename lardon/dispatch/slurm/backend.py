@@ -13,7 +13,6 @@ from lardon.clock import Clock, MachineClock
 from lardon.dispatch.decoding import Document, decode
 from lardon.dispatch.enums import Action, Capability, Source, State, Tristate
 from lardon.dispatch.errors import BackendClosed, InvalidError, NotFoundError, RefusedError
-from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.model import (
     CallMeta,
     Cessation,
@@ -39,6 +38,7 @@ from lardon.dispatch.slurm.settings import SlurmDocument, SlurmSettings
 from lardon.dispatch.slurm.transport import LocalTransport, Transport
 from lardon.dispatch.slurm.watching import Poller
 from lardon.dispatch.spi import OutputName
+from lardon.dispatch.stream import BufferedStream
 from lardon.governor.checks import refuse, whole_number
 
 
@@ -213,13 +213,13 @@ class SlurmBackend:
         detail = "Slurm restarts nothing by itself: every job has --no-requeue"
         return NativePolicy(supervised=policy.rules, detail=detail)
 
-    def watch(self, cancel: threading.Event | None = None) -> MemoryStream:
+    def watch(self, cancel: threading.Event | None = None) -> BufferedStream:
         """Return a stream that begins with everything in the queue; one poll serves all."""
         self._check_open()
 
-        def make(first: list[Observation]) -> MemoryStream:
+        def make(first: list[Observation]) -> BufferedStream:
             room = self.settings.watch_buffer
-            return MemoryStream(first, room=room, clock=self._clock, cancel=cancel)
+            return BufferedStream(first, room=room, clock=self._clock, cancel=cancel)
 
         return self._poller.add(make)
 
