@@ -152,6 +152,16 @@ class World:
         self.departed[record.ref] = record
         self._tell(Observation.unknown(record.ref))
 
+    def purge(self, record: Record) -> None:
+        """Forget an object that ended; only where there is accounting it is still found."""
+        del self.records[record.ref]
+        history = self.settings.capabilities.get(Capability.ACCOUNTING_HISTORY)
+        if history is not None and history.value is Tristate.YES:
+            self.archive[record.ref] = record
+            return
+        self.departed[record.ref] = record
+        self._tell(Observation.unknown(record.ref))
+
     # Watchers
 
     def subscribe(self, make: Callable[[list[Observation]], BufferedStream]) -> BufferedStream:
@@ -216,16 +226,7 @@ class World:
         return lambda: self.end(record, Cause.NODE_LOST)
 
     def _purge_of(self, record: Record) -> Callable[[], None]:
-        def purge() -> None:
-            del self.records[record.ref]
-            history = self.settings.capabilities.get(Capability.ACCOUNTING_HISTORY)
-            if history is not None and history.value is Tristate.YES:
-                self.archive[record.ref] = record
-                return
-            self.departed[record.ref] = record
-            self._tell(Observation.unknown(record.ref))
-
-        return purge
+        return lambda: self.purge(record)
 
     def _fading_of(self, record: Record) -> Callable[[], None]:
         def fade() -> None:
