@@ -380,7 +380,12 @@ def test_what_has_not_ended_is_not_purged(clock: ManualClock, shape: Shape) -> N
     env, ref = backend.env(), backend.start(spec())
     stream = backend.watch()
     backend.open(ref)
-    for prepare in (lambda: None, lambda: env.run(ref), lambda: env.lose_node(ref)):
+    steps: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: env.run(ref),
+        lambda: env.lose_node(ref),
+    ]
+    for prepare in steps:
         prepare()
         before = env.truth(ref)
         drained(stream, backend)

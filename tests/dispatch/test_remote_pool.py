@@ -11,7 +11,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -113,6 +113,38 @@ def test_what_can_never_fit_is_refused_and_nothing_is_started(cluster: RemoteClu
     cluster.rest()
     assert not cluster.objects(handle)
     assert cluster.objects(behind)
+
+
+BEYOND: Final = {
+    "ram": (ResourceEstimate(ram_bytes=5 * GiB), "5 GiB of RAM, more than the 4 GiB"),
+    "cpus": (ResourceEstimate(cpus=9, min_cpus=9), "9 CPUs, more than the 8"),
+    "gpus": (ResourceEstimate(gpus=3), "3 GPUs, more than the 2"),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_refusal_speaks_of_the_limits_of_the_pool(cluster: RemoteCluster, what: str) -> None:
+    """What this machine has, or the policy of a queue says, does not matter there."""
+    pool = cluster.pool(ram_bytes=4 * GiB, gpus=2)
+    estimate, says = BEYOND[what]
+    handle = pool.submit(COMMAND, estimate=estimate)
+
+    with pytest.raises(TaskRefused, match=says) as caught:
+        handle.result(PATIENCE_S)
+    explained = pool.governor.explain(estimate)
+    for text in (str(caught.value), str(caught.value.reason), *explained.to_start):
+        assert "the limits of this pool" in text
+        assert "machine" not in text
+        assert "policy" not in text
+    assert handle.outcome is not None
+    assert says in handle.outcome.reason
+
+
+def test_a_pool_without_gpus_says_that_it_gives_none(cluster: RemoteCluster) -> None:
+    handle = cluster.pool(gpus=0).submit(COMMAND, estimate=ResourceEstimate(gpus=1))
+
+    with pytest.raises(TaskRefused, match="1 GPUs, more than the 0 that the limits of this pool"):
+        handle.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
