@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from lardon.clock import Clock, MachineClock
+from lardon.clock import Clock
 from lardon.dispatch.decoding import Document, decode
 from lardon.dispatch.enums import Shape, State, Tristate
 from lardon.dispatch.errors import (
@@ -35,6 +35,7 @@ from lardon.dispatch.model import (
     Observation,
     Ref,
 )
+from lardon.dispatch.parts import checked_clock
 from lardon.dispatch.recovery import NativePolicy, RecoveryPolicy, RecoveryRule
 from lardon.dispatch.stream import BufferedStream
 from lardon.governor.checks import refuse
@@ -59,7 +60,7 @@ class MemoryBackend:
             ``min_job_age_s=60``.
 
     Raises:
-        InvalidError: a setting breaks its rule, or is none.
+        InvalidError: a setting breaks its rule, or is none; the clock is none.
 
     """
 
@@ -68,7 +69,7 @@ class MemoryBackend:
         for name in sorted(set(settings) - known):
             raise refuse(InvalidError, name, settings[name], "one of the settings of a backend")
         checked = MemorySettings(**settings)
-        world = World(checked, MachineClock() if clock is None else clock)
+        world = World(checked, checked_clock(clock))
         slurm = checked.shape is Shape.SLURM
         self._enter(world, SlurmScheduler(world) if slurm else KubeflowScheduler(world))
 

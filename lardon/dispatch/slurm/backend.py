@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from lardon.clock import Clock, MachineClock
+from lardon.clock import Clock
 from lardon.dispatch.decoding import Document, decode
 from lardon.dispatch.enums import Action, Capability, Source, State, Tristate
 from lardon.dispatch.errors import BackendClosed, InvalidError, NotFoundError, RefusedError
@@ -23,6 +23,7 @@ from lardon.dispatch.model import (
     Ref,
     Support,
 )
+from lardon.dispatch.parts import checked_clock
 from lardon.dispatch.recovery import NativePolicy, RecoveryPolicy
 from lardon.dispatch.slurm.accounting import named_at
 from lardon.dispatch.slurm.acting import Actor
@@ -35,7 +36,7 @@ from lardon.dispatch.slurm.listing import PREFIX, Listing
 from lardon.dispatch.slurm.output import output_path, read_part, reading_script
 from lardon.dispatch.slurm.rows import observed
 from lardon.dispatch.slurm.settings import SlurmDocument, SlurmSettings
-from lardon.dispatch.slurm.transport import LocalTransport, Transport
+from lardon.dispatch.slurm.transport import LocalTransport, Transport, checked_transport
 from lardon.dispatch.slurm.watching import Poller
 from lardon.dispatch.spi import OutputName
 from lardon.dispatch.stream import BufferedStream
@@ -58,7 +59,8 @@ class SlurmBackend:
         settings: The fields of `SlurmSettings`, such as ``options={"partition": "gpu"}``.
 
     Raises:
-        InvalidError: a setting breaks its rule, or is none.
+        InvalidError: a setting breaks its rule, or is none; another argument is not what its
+            place asks for.
 
     """
 
@@ -74,10 +76,12 @@ class SlurmBackend:
         for name in sorted(set(settings) - known):
             raise refuse(InvalidError, name, settings[name], "one of the settings of a backend")
         self.settings = SlurmSettings(**settings)
-        self._clock: Clock = MachineClock() if clock is None else clock
+        self._clock = checked_clock(clock)
+        if nonce is not None and not callable(nonce):
+            raise refuse(InvalidError, "nonce", nonce, "callable, or None")
         self._draw: Callable[[], str] = nonce or (lambda: secrets.token_hex(16))
         self._host = Host(
-            LocalTransport() if transport is None else transport,
+            LocalTransport() if transport is None else checked_transport(transport),
             bound_s=self.settings.bound_s,
             clock=self._clock,
             nonce=self._draw,
