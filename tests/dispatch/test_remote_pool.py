@@ -25,6 +25,7 @@ from lardon.dispatch import (
     RecoveryRule,
     UnsupportedError,
 )
+from lardon.dispatch.answering import START_FAULTS
 from lardon.dispatch.enums import Shape, State
 from lardon.dispatch.memory import answer_lost
 from lardon.dispatch.model import JobSpec, Ref
@@ -365,6 +366,43 @@ def test_a_lost_answer_keeps_the_reservation_until_the_start_has_settled(
     cluster.finish(handle)
     assert handle.result(PATIENCE_S).succeeded
     assert pool.statistics().reserved_ram_bytes == 0
+    cluster.close()
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+def test_a_broken_backend_is_not_retried_in_silence_for_ever(
+    clock: ManualClock, shape: Shape
+) -> None:
+    """A bug in an adapter: the task fails, names it, and gives its reservation back once."""
+    cluster = RemoteCluster(clock, shape)
+    pool = cluster.pool(jobs=1)
+    asked: list[str] = []
+    real = cluster.backend.start
+
+    def broken(spec: JobSpec) -> Ref:
+        asked.append(spec.id)
+        raise AttributeError("'NoneType' object has no attribute 'partition'")
+
+    cluster.backend.start = broken  # type: ignore[method-assign]  # the place for the fault
+    first, second = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
+    cluster.rest()
+    while len(asked) < START_FAULTS:
+        cluster.passes()
+        assert not first.done()
+        assert pool.statistics().reserved_ram_bytes == GiB
+    cluster.backend.start = real  # type: ignore[method-assign]
+    for _ in range(5):
+        cluster.passes()
+
+    with pytest.raises(RemoteFailed, match="has no attribute 'partition'") as caught:
+        first.result(PATIENCE_S)
+    assert caught.value.cause is Cause.UNKNOWN
+    assert asked == [first.id] * START_FAULTS
+    assert not cluster.objects(first)
+    cluster.finish(second)
+    assert second.result(PATIENCE_S).succeeded
+    statistics = pool.governor.statistics()
+    assert (statistics.booked, statistics.released, statistics.released_again) == (2, 2, 0)
     cluster.close()
 
 
