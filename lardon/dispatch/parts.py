@@ -12,6 +12,7 @@ from lardon.dispatch.model import Declarations
 from lardon.governor.checks import refuse
 
 if TYPE_CHECKING:
+    from lardon.dispatch.job_operator import Operator
     from lardon.dispatch.records import Records
     from lardon.dispatch.rules import Check
     from lardon.dispatch.spi import Backend
@@ -40,6 +41,8 @@ _backend: Final = with_methods(
     "a Backend", "start", "open", "stop", "observe_many", "find", "declarations", "close"
 )
 
+_operator: Final = with_methods("an Operator", "change", "perform", "note")
+
 
 def checked_clock(value: Any) -> Clock:
     """Return *value* as a clock, the machine's for None, or raise `InvalidError`."""
@@ -54,6 +57,11 @@ def checked_records(value: Any) -> Records:
 def checked_backend(value: Any) -> Backend:
     """Return *value* as a backend, or raise `InvalidError`."""
     return cast("Backend", _backend("backend", value))
+
+
+def checked_operator(value: Any) -> Operator:
+    """Return *value* as an operator, also one of somebody else's, or raise `InvalidError`."""
+    return cast("Operator", _operator("operator", value))
 
 
 def promises_of(backend: Backend) -> Declarations:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from lardon.dispatch.errors import DispatchError, InvalidError
-from lardon.dispatch.job_operator import Operator
+from lardon.dispatch.errors import DispatchError
 from lardon.dispatch.job_record import JobRecord, Lease
+from lardon.dispatch.parts import checked_operator
 from lardon.dispatch.planning import Plan, plan
 from lardon.dispatch.records import RecordConflict
 from lardon.dispatch.rules import seconds, some_text
-from lardon.governor.checks import refuse
 
 if TYPE_CHECKING:
+    from lardon.dispatch.job_operator import Operator
     from lardon.dispatch.sight import Sight
 
 _log: Final = logging.getLogger("lardon.dispatch")
@@ -57,9 +57,7 @@ class Supervisor:
         self, name: str, operator: Operator, *, lease_s: float = LEASE_S, skew_s: float = SKEW_S
     ) -> None:
         self.name = some_text("name", name)
-        if not isinstance(operator, Operator):
-            raise refuse(InvalidError, "operator", operator, "an Operator")
-        self._operator = operator
+        self._operator = checked_operator(operator)
         self._lease = datetime.timedelta(seconds=seconds(above=0)("lease_s", lease_s))
         self._skew = datetime.timedelta(seconds=seconds()("skew_s", skew_s))
         # When each job is to be looked at again. It is worked out anew after a crash.

@@ -122,6 +122,8 @@ def _holder(file: int) -> tuple[int | None, str | None]:
 def _in_use(folder: Path, holder: tuple[int | None, str | None]) -> FolderInUse:
     pid, host = holder
     who = "another pool" if pid is None else f"a pool of process {pid} on {host}"
+    if (pid, host) == (os.getpid(), socket.gethostname()):
+        who = f"another pool of this process, {pid} on {host}"
     message = f"{folder} is in use by {who}; close that one first, or use another folder"
     return FolderInUse(message, folder=str(folder), pid=pid, host=host)
 
