@@ -109,6 +109,26 @@ def test_a_store_in_memory_serves_one_pool_at_a_time(cluster: RemoteCluster) -> 
     cluster.pool(records=records)
 
 
+def test_what_is_asked_of_a_pool_that_has_left_does_not_make_its_successor_leave(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    records = MemoryRecords()
+    first = cluster.pool(records=records, folder=tmp_path)
+    first.close()
+    cluster.pool(records=records, folder=tmp_path)
+    with pytest.raises(PoolClosed):
+        first.submit(COMMAND, estimate=ONE)
+    with pytest.raises(PoolClosed):
+        first.submit_function(print, estimate=ONE)
+    first.close()
+
+    with pytest.raises(InvalidError, match="no other pool"):
+        cluster.pool(records=records)
+    with pytest.raises(FolderInUse):
+        cluster.pool(folder=tmp_path)
+    assert list((tmp_path / "calls-apart").iterdir()) == []
+
+
 def test_a_successor_follows_a_pool_that_leaves_its_jobs(
     cluster: RemoteCluster, tmp_path: Path
 ) -> None:
@@ -164,11 +184,9 @@ from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.remote import RemotePool
 
 pool = RemotePool(MemoryBackend(), jobs=1, cpus=1, ram_bytes=GiB, folder=sys.argv[1])
-child = None
-if sys.argv[2] == "forks":
-    child = os.fork()
-if child != 0:
-    print(child, flush=True)
+# The child says when it is there: until then it has not closed its copy.
+if sys.argv[2] == "alone" or os.fork() == 0:
+    print(os.getpid(), flush=True)
 threading.Event().wait(60)
 """
 

@@ -146,8 +146,8 @@ class Tenancy:
     """
 
     def __init__(self, folder: Path | None, records: Records) -> None:
-        self._records = records
-        # Guards the two below.
+        self._records: Records | None = records
+        # Guards all but the locks of the folders; `_guard` is taken inside it.
         self._lock = threading.Lock()
         self._using = 0
         self._left = False
@@ -182,22 +182,22 @@ class Tenancy:
         finally:
             with self._lock:
                 self._using -= 1
-                over = self._left and not self._using
-            if over:
-                self._end()
+                if self._left and not self._using:
+                    self._end()
 
     def leave(self) -> None:
         """End it, now or when nobody is writing any more."""
         with self._lock:
             self._left = True
-            over = not self._using
-        if over:
-            self._end()
+            if not self._using:
+                self._end()
 
     def _end(self) -> None:
-        with _guard:
-            if _stores.get(id(self._records)) is self._records:
-                del _stores[id(self._records)]
+        """Let others in; once, because afterwards the store is somebody else's."""
+        records, self._records = self._records, None
+        if records is not None:
+            with _guard:
+                _stores.pop(id(records), None)
         for lock in self._locks:
             lock.release()
 
