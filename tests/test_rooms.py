@@ -115,6 +115,21 @@ def test_a_root_module_may_name_a_type_of_a_room() -> None:
     assert violations(source, "errors") == []
 
 
+@pytest.mark.parametrize("adapter", ["memory", "slurm"])
+def test_an_adapter_knows_no_other_adapter(adapter: str) -> None:
+    """What two of them share stands beside them, in `lardon/dispatch`."""
+    rooms = {path.name for path in (PACKAGE / "dispatch").iterdir() if path.is_dir()}
+    others = {f"lardon.dispatch.{room}." for room in rooms - {adapter}}
+    wrong = [
+        f"{path.name}, line {line}: {name}"
+        for path in sorted((PACKAGE / "dispatch" / adapter).glob("*.py"))
+        for line, name in imported(path.read_text(encoding="utf-8"), at_run_time=False)
+        if name.startswith(tuple(others))
+    ]
+
+    assert wrong == []
+
+
 def test_every_module_holds_one_idea() -> None:
     """A module of more than 400 lines is two, and a module of leftovers is none."""
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}

@@ -22,6 +22,10 @@ from lardon.governor.checks import described
 
 # A scheduler that refuses a job so often in a row does not want it.
 START_REFUSALS: Final = 5
+# A start that raises so often in a row what no backend should is no passing trouble: the adapter
+# is broken. Nobody knows what such a start has done, so each is waited for until it has settled,
+# about a minute with the usual times: a process that is out of files has five to recover in.
+START_FAULTS: Final = 5
 
 
 @attrs.frozen(kw_only=True)
@@ -68,16 +72,21 @@ def _still_unknown(record: JobRecord, call: PendingCall, answer: Answer) -> JobR
         for one in record.calls
     )
     record = attrs.evolve(record, calls=calls)
-    if call.operation is Operation.START:
-        record = attrs.evolve(record, starts_settle_at=settles_at)
-    return record
+    if call.operation is not Operation.START:
+        return record
+    record = attrs.evolve(record, starts_settle_at=settles_at)
+    if isinstance(answer.error, OutcomeUnknown):
+        return attrs.evolve(record, start_faults=0)
+    assert answer.error is not None
+    told = described(answer.error)
+    return attrs.evolve(record, start_faults=record.start_faults + 1, last_refusal=told)
 
 
 def _done(record: JobRecord, call: PendingCall, answer: Answer, terms: Terms) -> JobRecord:
     record = attrs.evolve(record, retry_at=None, last_refusal="")
     match call.operation:
         case Operation.START:
-            return _started(attrs.evolve(record, refusals=0), call, answer, terms)
+            return _started(attrs.evolve(record, refusals=0, start_faults=0), call, answer, terms)
         case Operation.REQUEUE:
             return _put_back(record, call, answer)
         case _:
@@ -112,6 +121,8 @@ def _refused(record: JobRecord, call: PendingCall, answer: Answer, terms: Terms)
         record = attrs.evolve(record, starts_settle_at=None)
     expired = isinstance(answer.error, ExpiredError)
     why = f"{call.operation.value}: {described(answer.error)}"
+    if call.operation is Operation.START and not expired:
+        record = attrs.evolve(record, start_faults=0)
     match call.operation:
         case Operation.HOLD if record.hold is not None and not expired:
             refused_for = record.attempts[-1].attempt if record.attempts else None

@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Load the call from the first file, make it, and write what came of it into the second.
 
     Returns:
-        0 when the function returned, 1 when it raised, 2 for wrong arguments.
+        0 when the function returned, 1 when it raised, 2 for wrong arguments. One that exits
+        has raised `SystemExit`, and the job ends with the status that it asked for, never 0:
+        a job without a returned value did not complete.
 
     """
     found = sys.argv[1:] if arguments is None else list(arguments)
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content = written(Returned(fn(*args, **kwargs), epoch=epoch))
     except BaseException as raised:  # noqa: BLE001  it belongs to the caller, an exit too
         traceback.print_exc()
-        code = 1
+        code = _status_of(raised)
         content = _told(raised, epoch)
     write_whole(result, content)
     return code
@@ -50,6 +52,12 @@ def _told(error: BaseException, epoch: int | None) -> bytes:
         words = "".join(traceback.format_exception(error))
         content = written(Returned(error=RuntimeError(words), epoch=epoch))
     return content
+
+
+def _status_of(raised: BaseException) -> int:
+    """Return the status of a job whose function raised this; a status has eight bits."""
+    asked = raised.code if isinstance(raised, SystemExit) else None
+    return asked & 0xFF or 1 if isinstance(asked, int) else 1
 
 
 def _epoch() -> int | None:

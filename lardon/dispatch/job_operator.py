@@ -19,6 +19,7 @@ from lardon.dispatch.errors import (
 from lardon.dispatch.job_record import HoldWish, JobRecord, Operation, PendingCall
 from lardon.dispatch.model import CallMeta, HoldMeta, JobSpec, Ref
 from lardon.dispatch.observer import Observer
+from lardon.dispatch.parts import checked_backend, checked_clock, checked_records, promises_of
 from lardon.dispatch.records import RecordConflict, Records
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.sight import CALL_TIMEOUT_S, POLL_S, Terms
@@ -45,6 +46,7 @@ class Operator:
         poll_s: How often a job is looked at.
 
     Raises:
+        InvalidError: an argument is not what its place asks for; the error names it.
         UnsupportedError: the backend neither gates what it starts nor refuses a name twice,
             so that a start whose answer is lost could run a job twice.
 
@@ -59,14 +61,14 @@ class Operator:
         call_timeout_s: float = CALL_TIMEOUT_S,
         poll_s: float = POLL_S,
     ) -> None:
-        promises = backend.declarations()
+        promises = promises_of(checked_backend(backend))
         if not promises.gated and not promises.unique_names:
             message = f"{promises.adapter} has neither gates nor unique names: a start is not safe"
             raise UnsupportedError(message, operation="start")
         self.backend = backend
-        self.records = records
-        self.clock = clock
-        self.observer = Observer(backend, records, clock)
+        self.records = checked_records(records)
+        self.clock = checked_clock(clock)
+        self.observer = Observer(backend, records, self.clock)
         """What a supervisor of this operator looks with."""
         self.terms = Terms(
             promises=promises,

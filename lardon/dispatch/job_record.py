@@ -252,11 +252,14 @@ class JobRecord:
     """A recovery that was decided on and is not under way yet."""
     refusals: int = attrs.field(default=0, metadata=must(count()))
     """How often in a row the scheduler refused to start it."""
+    start_faults: int = attrs.field(default=0, metadata=must(count()))
+    """How often in a row its start raised what no backend should."""
     retry_at: datetime.datetime | None = attrs.field(
         default=None, metadata=must(instant, optional=True)
     )
     """Nothing that was refused is tried again before."""
     last_refusal: str = attrs.field(default="", metadata=must(any_text))
+    """What was said when a call was refused last, or what the last of the `start_faults` was."""
     outcome: Outcome | None = attrs.field(default=None, metadata=must(_one(Outcome), optional=True))
     """Set once, and never changed."""
     lease: Lease | None = attrs.field(default=None, metadata=must(_one(Lease), optional=True))

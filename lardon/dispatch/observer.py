@@ -8,6 +8,7 @@ import attrs
 
 from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.errors import NotFoundError, UnsupportedError
+from lardon.dispatch.parts import checked_backend, checked_clock, checked_records
 from lardon.dispatch.sight import Sight
 from lardon.dispatch.spi import CessationSignal, MultiFinder
 
@@ -53,12 +54,15 @@ class Observer:
         records: Where the jobs are kept.
         clock: What time it is.
 
+    Raises:
+        InvalidError: an argument is not what its place asks for; the error names it.
+
     """
 
     def __init__(self, backend: Backend, records: Records, clock: Clock) -> None:
-        self._backend = backend
-        self._records = records
-        self._clock = clock
+        self._backend = checked_backend(backend)
+        self._records = checked_records(records)
+        self._clock = checked_clock(clock)
 
     def get(self, job: str) -> JobView:
         """

@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from lardon.dispatch.absorbing import absorb, is_live
+from lardon.dispatch.answering import START_FAULTS
 from lardon.dispatch.enums import Action, Cause, State
 from lardon.dispatch.job_record import JobRecord, ObjectRecord, Operation, PendingCall
 from lardon.dispatch.model import Observation, Ref
@@ -343,6 +344,12 @@ def _begin(record: JobRecord, sight: Sight, terms: Terms) -> Plan:
         return early
     if due is not None and due.action is Action.REQUEUE:
         return _call(record, sight, terms, Operation.REQUEUE, f"after {due.cause}", record.kept)
+    if due is None and record.start_faults >= START_FAULTS:
+        why = (
+            f"its start raised {record.start_faults} times what no backend should, and no object "
+            f"of it came: {record.last_refusal}"
+        )
+        return _finish(record, sight, Cause.UNKNOWN, why, terms)
     why = "it was submitted" if due is None else f"again, after {due.cause.value}"
     return _call(record, sight, terms, Operation.START, why)
 

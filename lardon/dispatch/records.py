@@ -13,6 +13,7 @@ import attrs
 
 from lardon.dispatch.errors import DispatchError, InvalidError
 from lardon.dispatch.job_record import JobRecord
+from lardon.dispatch.parts import checked_folder
 from lardon.dispatch.record_text import from_text, to_text
 from lardon.dispatch.ulid import checked_ulid, is_ulid
 from lardon.governor.checks import refuse
@@ -114,12 +115,13 @@ class FileRecords:
         folder: Where; it is made when it is not there.
 
     Raises:
+        InvalidError: the folder is no path.
         OSError: the folder cannot be made or written.
 
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder)
+        self._folder = checked_folder(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         # A lock of the file system is the process's, so its threads need one of their own.
         self._lock = threading.Lock()
@@ -127,6 +129,11 @@ class FileRecords:
         # that is replaced twice can have the old number, size and coarse time of change again.
         # Entries are replaced whole, which needs no lock.
         self._read: dict[str, tuple[bytes, JobRecord]] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self._folder
 
     def load(self, job: str) -> JobRecord | None:
         """Return the record, or None; raises `InvalidError` for a file that is none."""
@@ -174,7 +181,11 @@ class FileRecords:
 
         with self._lock, (self._folder / ".lock").open("ab") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+            try:
+                yield
+            finally:
+                # By name: closing alone would leave it to a child that was forked meanwhile.
+                fcntl.flock(handle, fcntl.LOCK_UN)
 
     @staticmethod
     def _write(path: Path, text: str) -> None:

@@ -178,7 +178,7 @@ def _apply(
 
 def _restarting(record: JobRecord, due: Recovery, ram_bytes: int | None) -> JobRecord:
     spec = attrs.evolve(record.spec, submission=record.spec.submission + 1, ram_bytes=ram_bytes)
-    return attrs.evolve(record, spec=spec, due=due, kept=None, refusals=0)
+    return attrs.evolve(record, spec=spec, due=due, kept=None, refusals=0, start_faults=0)
 
 
 def is_known(seen: Observation | None) -> bool:

@@ -11,6 +11,7 @@ import attrs
 
 from lardon.dispatch.errors import DispatchError
 from lardon.dispatch.job_record import JobRecord, Lease
+from lardon.dispatch.parts import checked_operator
 from lardon.dispatch.planning import Plan, plan
 from lardon.dispatch.records import RecordConflict
 from lardon.dispatch.rules import seconds, some_text
@@ -48,7 +49,7 @@ class Supervisor:
             long after it ran out.
 
     Raises:
-        InvalidError: the name is empty, or one of the two times is none.
+        InvalidError: the name is empty, the operator is none, or one of the two times is none.
 
     """
 
@@ -56,7 +57,7 @@ class Supervisor:
         self, name: str, operator: Operator, *, lease_s: float = LEASE_S, skew_s: float = SKEW_S
     ) -> None:
         self.name = some_text("name", name)
-        self._operator = operator
+        self._operator = checked_operator(operator)
         self._lease = datetime.timedelta(seconds=seconds(above=0)("lease_s", lease_s))
         self._skew = datetime.timedelta(seconds=seconds()("skew_s", skew_s))
         # When each job is to be looked at again. It is worked out anew after a crash.
@@ -124,7 +125,11 @@ class Supervisor:
     def _mine(self) -> list[JobRecord]:
         found = []
         records = self._operator.records
-        for job in records.jobs():
+        jobs = records.jobs()
+        for job in self._wake.keys() - set(jobs):  # its record was removed by somebody else
+            del self._wake[job]
+            self._plans.pop(job, None)
+        for job in jobs:
             record = None if job in self._over else records.load(job)
             if record is not None and self._may_act(record):
                 found.append(record)

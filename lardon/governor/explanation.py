@@ -178,7 +178,9 @@ def _to_start(
     if decision.kind is DecisionKind.START:
         return ()
     if decision.kind is DecisionKind.REJECT:
-        return (f"never on this machine and policy: {decision.reason.text}",)
+        giver = decision.reason.facts.get("giver")
+        where = f"by {giver}" if giver else "on this machine and policy"
+        return (f"never {where}: {decision.reason.text}",)
     # As many cards as are asked for must do; the others do not matter.
     enough = sum(card.verdict == "enough" for card in cards) >= estimate.gpus
     lines = host if enough else [*host, *cards]

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.offers import DeviceOffer, Offer
     from lardon.governor.policy import Policy
+    from lardon.governor.reason import Fact
     from lardon.governor.shape import Asked
     from lardon.governor.snapshot import ResourceSnapshot
 
@@ -32,6 +33,7 @@ def never(
                 "found": 0,
                 "limit": 0,
                 "limits": limits_text(snapshot, gpus=True),
+                **_giver(snapshot),
             },
         )
     capacity = ram.capacity or 0
@@ -44,9 +46,10 @@ def never(
             return reason
     cpus = policy.cpu_capacity(snapshot.cpus)
     if estimate.min_cpus > cpus:
-        return _beyond_count(ReasonCode.CPU_CAPACITY, "cpu", estimate.min_cpus, cpus)
+        return _beyond_count(ReasonCode.CPU_CAPACITY, "cpu", estimate.min_cpus, cpus, snapshot)
     if estimate.io_slots > policy.io_slots:
-        return _beyond_count(ReasonCode.IO_CAPACITY, "io", estimate.io_slots, policy.io_slots)
+        slots = policy.io_slots
+        return _beyond_count(ReasonCode.IO_CAPACITY, "io", estimate.io_slots, slots, snapshot)
     return None
 
 
@@ -55,9 +58,22 @@ def limits_text(snapshot: ResourceSnapshot, *, gpus: bool) -> str:
     return "; ".join([text for text in snapshot.limits if text.startswith("GPU") is gpus])
 
 
-def _beyond_count(code: ReasonCode, resource: str, asked: int, limit: int) -> Reason:
+def _giver(snapshot: ResourceSnapshot) -> dict[str, Fact]:
+    return {"giver": snapshot.giver} if snapshot.giver else {}
+
+
+def _beyond_count(
+    code: ReasonCode, resource: str, asked: int, limit: int, snapshot: ResourceSnapshot
+) -> Reason:
     return Reason(
-        code=code, facts={"resource": resource, "asked": asked, "found": limit, "limit": limit}
+        code=code,
+        facts={
+            "resource": resource,
+            "asked": asked,
+            "found": limit,
+            "limit": limit,
+            **_giver(snapshot),
+        },
     )
 
 
@@ -74,6 +90,7 @@ def _beyond_ram(
             "total": snapshot.ram_total_bytes,
             "batch": estimate.min_batch,
             "limits": limits_text(snapshot, gpus=False),
+            **_giver(snapshot),
         },
     )
 
@@ -114,5 +131,6 @@ def _beyond_gpus(
             "bytes": need,
             "capacity": largest,
             "batch": estimate.min_batch,
+            **_giver(snapshot),
         },
     )

@@ -46,12 +46,17 @@ def _items(facts: Mapping[str, Fact]) -> str:
     return "1 item" if count == 1 else f"{count} items"
 
 
+def _giver(facts: Mapping[str, Fact]) -> str:
+    """Return who gives the resources that were refused."""
+    return str(facts.get("giver", "this machine and policy"))
+
+
 def _capacity_sentence(what: str) -> Callable[[Mapping[str, Fact]], str]:
     def write(facts: Mapping[str, Fact]) -> str:
         asked, limit = _compared(facts, "asked", "limit")
         return (
             f"a batch of {_items(facts)} needs {asked} of {what}, more than the "
-            f"{limit} that this machine and policy can ever give{_bounds(facts)}"
+            f"{limit} that {_giver(facts)} can ever give{_bounds(facts)}"
         )
 
     return write
@@ -146,7 +151,15 @@ def _short(facts: Mapping[str, Fact]) -> str:
     return _gpu_short(facts) if facts.get("resource") == "gpu" else _ram_short(facts)
 
 
+def _no_gpu(facts: Mapping[str, Fact]) -> str:
+    if "giver" in facts:
+        return _count_capacity("GPUs")(facts)
+    return f"asked for {facts.get('asked')} GPUs, none is visible here{_bounds(facts)}"
+
+
 def _gpu_capacity(facts: Mapping[str, Fact]) -> str:
+    if "giver" in facts and not facts.get("bytes"):
+        return _count_capacity("GPUs")(facts)
     need, largest = _compared(facts, "bytes", "capacity")
     return (
         f"asked for {facts.get('asked')} GPUs that can hold {need} each, "
@@ -157,8 +170,8 @@ def _gpu_capacity(facts: Mapping[str, Fact]) -> str:
 def _count_capacity(what: str) -> Callable[[Mapping[str, Fact]], str]:
     def write(facts: Mapping[str, Fact]) -> str:
         return (
-            f"asked for {facts.get('asked')} {what}, more than the {facts.get('limit')} that this "
-            f"machine and policy can ever give"
+            f"asked for {facts.get('asked')} {what}, more than the {facts.get('limit')} that "
+            f"{_giver(facts)} can ever give"
         )
 
     return write
@@ -198,9 +211,7 @@ SENTENCES: Final[Mapping[ReasonCode, Callable[[Mapping[str, Fact]], str]]] = {
     ),
     ReasonCode.RAM_CAPACITY: _capacity_sentence("RAM"),
     ReasonCode.GPU_CAPACITY: _gpu_capacity,
-    ReasonCode.NO_GPU: lambda f: (
-        f"asked for {f.get('asked')} GPUs, none is visible here{_bounds(f)}"
-    ),
+    ReasonCode.NO_GPU: _no_gpu,
     ReasonCode.CPU_CAPACITY: _count_capacity("CPUs"),
     ReasonCode.IO_CAPACITY: _count_capacity("IO slots"),
     ReasonCode.RAM_SHORT: _ram_short,

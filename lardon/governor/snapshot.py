@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import attrs
 
@@ -49,6 +49,13 @@ class ResourceSnapshot:
     Limits of containers are already taken in: totals and availability are what this
     process can reach, not what the host has. Bytes are exact; PSI figures are the
     kernel's own percentages (some avg10, 0 to 100); None is unknown.
+    """
+
+    giver: ClassVar[str] = ""
+    """
+    Who gives what is read here, for the sentences of a refusal; a subclass may name another.
+
+    Empty is this machine, as far as the policy allows.
     """
 
     taken_at: float

@@ -206,6 +206,7 @@ records = st.builds(
     recoveries=st.lists(recoveries, max_size=2),
     due=st.none() | recoveries,
     refusals=st.integers(0, 9),
+    start_faults=st.integers(0, 9),
     retry_at=st.none() | moments,
     last_refusal=texts,
     outcome=st.none() | outcomes,

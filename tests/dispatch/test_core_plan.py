@@ -6,12 +6,15 @@ The decision: a pure function of a record, a sight and the terms, tested without
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import attrs
 import pytest
 from hypothesis import given, settings
 
 from lardon.dispatch.absorbing import absorb, is_live
-from lardon.dispatch.answering import START_REFUSALS, Answer, answered
+from lardon.dispatch.answering import START_FAULTS, START_REFUSALS, Answer, answered
 from lardon.dispatch.enums import Action, Capability, Cause, State, Tristate
 from lardon.dispatch.errors import (
     CrashedError,
@@ -538,6 +541,108 @@ def test_an_error_that_is_no_dispatch_error_is_an_unknown_outcome() -> None:
     record = a_record(lease=_lease(), calls=[a_call(Operation.START)])
     answer = Answer(at=NOW, error=ConnectionResetError())
     assert answered(record, record.calls[0], answer, GATED).calls
+
+
+def faulty(record: JobRecord, errors: Sequence[Exception], terms: Terms = GATED) -> JobRecord:
+    """Return *record* after starts that raised *errors*, each settled without an object."""
+    for error in errors:
+        record = attrs.evolve(record, calls=[a_call(Operation.START)])
+        record = answered(record, record.calls[0], Answer(at=NOW, error=error), terms)
+        record = absorb(record, a_sight(at=999), terms)
+    return attrs.evolve(record, retry_at=None)
+
+
+ODD: Final = TypeError("start() missing 1 required argument")
+
+
+@pytest.mark.parametrize("terms", [GATED, UNGATED], ids=["gated", "ungated"])
+def test_a_start_that_raises_what_none_should_is_given_up_once_nothing_can_come(
+    terms: Terms,
+) -> None:
+    record = faulty(a_record(lease=_lease()), [ODD] * (START_FAULTS - 1), terms)
+    assert operation(record, a_sight(at=999), terms) is Operation.START
+    record = attrs.evolve(record, calls=[a_call(Operation.START)])
+    record = answered(record, record.calls[0], Answer(at=NOW, error=ODD), terms)
+
+    settles_at = record.calls[0].settles_at
+    early = plan(record, a_sight(at=(settles_at - NOW).total_seconds()), terms)
+    assert (early.call, early.record.outcome) == (None, None), "it may have come"
+    late = plan(record, a_sight(at=(settles_at - NOW).total_seconds() + 1), terms)
+    assert late.call is None
+    assert late.wake_at is None
+    outcome = late.record.outcome
+    assert outcome is not None
+    assert outcome.cause is Cause.UNKNOWN
+    assert "TypeError: start() missing 1 required argument" in outcome.reason
+    assert f"{START_FAULTS} times" in outcome.reason
+
+
+def test_an_object_that_comes_of_such_a_start_is_the_jobs() -> None:
+    """Also of the last one: then its error says nothing about what it did."""
+    record = faulty(a_record(lease=_lease()), [ODD] * (START_FAULTS - 1))
+    record = attrs.evolve(record, calls=[a_call(Operation.START)])
+    record = answered(record, record.calls[0], Answer(at=NOW, error=ODD), GATED)
+    decided = plan(record, a_sight(seen(1, State.PENDING, gated=True), at=999), GATED)
+
+    assert decided.record.outcome is None
+    assert decided.call is not None
+    assert decided.call.operation is Operation.OPEN
+
+
+@pytest.mark.parametrize(
+    "between",
+    [OutcomeUnknown("lost", settles_at=after(99)), RefusedError("no"), DuplicateError("there")],
+    ids=lambda error: type(error).__name__,
+)
+def test_only_a_row_of_such_errors_counts(between: Exception) -> None:
+    """What a backend may answer shows that its start works after all."""
+    row = [ODD] * (START_FAULTS - 1)
+    record = faulty(a_record(lease=_lease()), [*row, between, *row])
+
+    assert operation(record, a_sight(at=999)) is Operation.START
+
+
+def test_a_start_that_works_ends_the_row() -> None:
+    record = faulty(a_record(lease=_lease()), [ODD] * (START_FAULTS - 1))
+    record = attrs.evolve(record, calls=[a_call(Operation.START)])
+    record = answered(record, record.calls[0], Answer(at=NOW, ref=ref(1)), GATED)
+
+    assert record.start_faults == 0
+    assert record.last_refusal == ""
+
+
+def test_a_start_that_was_too_late_is_no_answer_of_the_backend() -> None:
+    row = [ODD] * (START_FAULTS - 1)
+    record = faulty(a_record(lease=_lease()), [*row, ExpiredError("too late"), ODD])
+
+    assert plan(record, a_sight(at=999), GATED).record.outcome is not None
+
+
+def test_lost_answers_alone_are_never_given_up() -> None:
+    lost = OutcomeUnknown("lost", settles_at=after(99))
+    record = faulty(a_record(lease=_lease()), [lost] * (4 * START_FAULTS))
+
+    assert record.outcome is None
+    assert operation(record, a_sight(at=999)) is Operation.START
+
+
+def test_a_restart_begins_the_row_anew() -> None:
+    policy = policy_for(Cause.PREEMPTED, Action.RESTART, delay_s=0)
+    record, sight = ended(Cause.PREEMPTED, policy, start_faults=START_FAULTS)
+    decided = plan(record, sight, GATED)
+
+    assert decided.call is not None
+    assert decided.call.operation is Operation.START
+    assert decided.record.start_faults == 0
+
+
+def test_a_job_that_is_held_is_not_given_up_before_its_release() -> None:
+    hold = HoldWish(instance=1, asked_at=NOW)
+    record = faulty(a_record(lease=_lease()), [ODD] * (START_FAULTS - 1))
+    record = attrs.evolve(record, hold=hold, start_faults=START_FAULTS)
+
+    assert plan(record, a_sight(at=999), GATED).held
+    assert plan(attrs.evolve(record, hold=None), a_sight(at=999), GATED).record.outcome
 
 
 def test_a_call_that_came_too_late_is_decided_on_anew_at_once() -> None:

@@ -7,6 +7,8 @@ import gc
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -15,11 +17,18 @@ from lardon.dispatch.errors import (
     BackendClosed,
     ExpiredError,
     InvalidError,
+    NotFoundError,
     OutcomeUnknown,
     RefusedError,
     WatchClosed,
 )
-from lardon.dispatch.memory import MemoryBackend, MemoryStream, answer_lost, call_started_at
+from lardon.dispatch.memory import (
+    MemoryBackend,
+    MemoryEnvironment,
+    MemoryStream,
+    answer_lost,
+    call_started_at,
+)
 from lardon.dispatch.model import HOLD_BASE, CallMeta, HoldMeta, Observation, Ref
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import JOB, OTHER, call, holding, kubeflow, running, see, slurm, spec
@@ -341,6 +350,100 @@ def test_everything_that_shows_is_told(clock: ManualClock, shape: Shape) -> None
         with pytest.raises(queue.Empty):
             stream.get_nowait()
     assert told.exit_code == 3
+
+
+@pytest.mark.parametrize("history", ["yes", "no", "unknown"])
+def test_a_purge_by_hand_is_the_purge_of_the_clock(clock: ManualClock, history: str) -> None:
+    """dispatch.md, rules 6 and 16: the verb does at once what `min_job_age_s` does later."""
+
+    def purged(by_hand: bool) -> list[Any]:
+        backend = slurm(clock, capabilities={"AccountingHistory": {"value": history}})
+        ref, env = running(backend), backend.env()
+        stream = backend.watch()
+        env.finish(ref, 2)
+        if by_hand:
+            env.purge(ref)
+        else:
+            clock.advance(300)
+        told = [(one.state, one.cause) for one in drained(stream, backend)]
+        seen = see(backend, ref)
+        assert told[-1] == (seen.state, seen.cause)
+        found = [(one.state, one.exit_code) for one in backend.find_all(JOB)]
+        return [told, seen.state, seen.exit_code, found, env.truth(ref).state, env.refs()]
+
+    assert purged(by_hand=True) == purged(by_hand=False)
+
+
+@SHAPES
+def test_what_has_not_ended_is_not_purged(clock: ManualClock, shape: Shape) -> None:
+    backend = MemoryBackend(shape=shape, clock=clock)
+    env, ref = backend.env(), backend.start(spec())
+    stream = backend.watch()
+    backend.open(ref)
+    steps: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: env.run(ref),
+        lambda: env.lose_node(ref),
+    ]
+    for prepare in steps:
+        prepare()
+        before = env.truth(ref)
+        drained(stream, backend)
+        with pytest.raises(RefusedError, match="only what ended is purged"):
+            env.purge(ref)
+        assert env.truth(ref) == before
+        assert drained(stream, backend) == []
+
+
+@SHAPES
+def test_what_was_purged_is_gone_for_every_view_and_is_not_purged_again(
+    clock: ManualClock, shape: Shape
+) -> None:
+    backend = MemoryBackend(shape=shape, clock=clock)
+    ref, env = running(backend), backend.env()
+    env.finish(ref, 3)
+    other = backend.view(read_only=True)
+    stream = other.watch()
+    stream.get_nowait()
+
+    env.purge(ref)
+
+    assert stream.get_nowait() == Observation.unknown(ref)
+    assert see(other, ref) == Observation.unknown(ref)
+    assert (other.find(JOB), env.refs()) == (None, [])
+    with pytest.raises(NotFoundError):
+        env.purge(ref)
+    # Neither its own purge nor the end of its evidence comes a second time.
+    clock.advance(100_000)
+    assert drained(stream, other) == []
+
+
+def test_a_purge_leaves_what_may_run_on_a_lost_node(clock: ManualClock) -> None:
+    backend = slurm(clock)
+    ref, env = running(backend), backend.env()
+    env.lose_node(ref)
+    clock.advance(300)
+    assert see(backend, ref).cause is Cause.NODE_LOST
+
+    env.purge(ref)
+
+    assert len(env.executing(JOB)) == 1
+    assert not backend.ceased(ref).ceased
+
+
+VERBS_OF_THE_DESIGN: Final = (
+    "run", "finish", "out_of_memory", "time_out", "boot_fail", "preempt", "lose_node",
+    "recover_node", "admin_hold", "admin_release", "purge", "cancel", "requeue_externally",
+    "environment", "truth",
+)  # fmt: skip
+
+
+def test_the_environment_has_every_verb_of_the_design_and_the_page_lists_them() -> None:
+    """dispatch.md, rule 6."""
+    page = (Path(__file__).parents[2] / "docs" / "dispatch.md").read_text(encoding="utf-8")
+    for verb in VERBS_OF_THE_DESIGN:
+        assert callable(getattr(MemoryEnvironment, verb, None)), verb
+        assert f"`{verb}`" in page, verb
 
 
 def test_a_full_buffer_ends_a_stream_with_what_is_in_it(clock: ManualClock) -> None:

@@ -38,7 +38,7 @@ WHICH: Final = st.integers(0, 30)
 INSTANCES: Final = st.integers(1, 3)
 VERBS: Final = (
     "run", "finish", "out_of_memory", "time_out", "preempt", "lose_node", "admin_hold",
-    "admin_release", "cancel", "requeue_externally",
+    "admin_release", "cancel", "requeue_externally", "purge",
 )  # fmt: skip
 
 

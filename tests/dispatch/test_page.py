@@ -50,6 +50,8 @@ INSIDE: Final = {
     "unknown",
     "fingerprint",
     "on_waiter",
+    "check_owner",
+    "leave_child",
 }
 
 

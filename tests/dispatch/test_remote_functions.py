@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import concurrent.futures
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -142,21 +144,71 @@ def test_an_error_that_cannot_be_read_again_comes_in_words(
         handle.result(PATIENCE_S)
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(3, 3), (0, 1), (None, 1), (256, 1), (259, 3), (-1, 255), ("told in words", 1)],
+)
 def test_a_function_that_exits_has_raised(
-    cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
+    cluster: RemoteCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    code: Any,
+    status: int,
 ) -> None:
-    """`sys.exit(0)` returns nothing: without a result its job would look as if it completed."""
+    """
+    As in a pool of processes: the exit is raised where the result is asked for.
+
+    `sys.exit(0)` returns nothing: without a result its job would look as if it completed.
+    """
     pool = cluster.pool(folder=tmp_path)
     handle = pool.submit_function(sys.exit, code, estimate=ONE)
     cluster.rest()
-    assert made(cluster, handle) == 1
+    assert made(cluster, handle) == status
     capsys.readouterr()
 
     error = handle.exception(PATIENCE_S)
     assert isinstance(error, SystemExit)
     assert error.code == code
     assert isinstance(error.__cause__, RemoteFailed)
+    assert error.__cause__.outcome.exit_code == status
+    assert error.__cause__.cause is Cause.NON_ZERO_EXIT
+    assert handle.state is TaskState.FAILED
+    with pytest.raises(SystemExit):
+        handle.result(PATIENCE_S)
+
+
+def test_a_function_that_exits_is_what_a_pool_of_processes_makes_of_it(
+    cluster: RemoteCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What users of `concurrent.futures` expect, asked of itself."""
+    with concurrent.futures.ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as processes:
+        expected = processes.submit(sys.exit, 3).exception(PATIENCE_S)
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(sys.exit, 3, estimate=ONE)
+    cluster.rest()
+    made(cluster, handle)
+    capsys.readouterr()
+    error = handle.exception(PATIENCE_S)
+
+    assert isinstance(expected, SystemExit)
+    assert isinstance(error, SystemExit)
+    assert error.code == expected.code == 3
+
+
+def test_a_process_that_ends_without_a_word_has_its_exit_status(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    """`os._exit` raises nothing, so nothing is written; only the status is left."""
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(print, estimate=ONE)
+    cluster.rest()
+    cluster.finish(handle, 3)
+
+    error = handle.exception(PATIENCE_S)
+    assert isinstance(error, RemoteFailed)
+    assert error.outcome.exit_code == 3
 
 
 class Unreadable:

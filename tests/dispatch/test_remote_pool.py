@@ -11,7 +11,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -25,6 +25,7 @@ from lardon.dispatch import (
     RecoveryRule,
     UnsupportedError,
 )
+from lardon.dispatch.answering import START_FAULTS
 from lardon.dispatch.enums import Shape, State
 from lardon.dispatch.memory import answer_lost
 from lardon.dispatch.model import JobSpec, Ref
@@ -113,6 +114,38 @@ def test_what_can_never_fit_is_refused_and_nothing_is_started(cluster: RemoteClu
     cluster.rest()
     assert not cluster.objects(handle)
     assert cluster.objects(behind)
+
+
+BEYOND: Final = {
+    "ram": (ResourceEstimate(ram_bytes=5 * GiB), "5 GiB of RAM, more than the 4 GiB"),
+    "cpus": (ResourceEstimate(cpus=9, min_cpus=9), "9 CPUs, more than the 8"),
+    "gpus": (ResourceEstimate(gpus=3), "3 GPUs, more than the 2"),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_refusal_speaks_of_the_limits_of_the_pool(cluster: RemoteCluster, what: str) -> None:
+    """What this machine has, or the policy of a queue says, does not matter there."""
+    pool = cluster.pool(ram_bytes=4 * GiB, gpus=2)
+    estimate, says = BEYOND[what]
+    handle = pool.submit(COMMAND, estimate=estimate)
+
+    with pytest.raises(TaskRefused, match=says) as caught:
+        handle.result(PATIENCE_S)
+    explained = pool.governor.explain(estimate)
+    for text in (str(caught.value), str(caught.value.reason), *explained.to_start):
+        assert "the limits of this pool" in text
+        assert "machine" not in text
+        assert "policy" not in text
+    assert handle.outcome is not None
+    assert says in handle.outcome.reason
+
+
+def test_a_pool_without_gpus_says_that_it_gives_none(cluster: RemoteCluster) -> None:
+    handle = cluster.pool(gpus=0).submit(COMMAND, estimate=ResourceEstimate(gpus=1))
+
+    with pytest.raises(TaskRefused, match="1 GPUs, more than the 0 that the limits of this pool"):
+        handle.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +366,43 @@ def test_a_lost_answer_keeps_the_reservation_until_the_start_has_settled(
     cluster.finish(handle)
     assert handle.result(PATIENCE_S).succeeded
     assert pool.statistics().reserved_ram_bytes == 0
+    cluster.close()
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+def test_a_broken_backend_is_not_retried_in_silence_for_ever(
+    clock: ManualClock, shape: Shape
+) -> None:
+    """A bug in an adapter: the task fails, names it, and gives its reservation back once."""
+    cluster = RemoteCluster(clock, shape)
+    pool = cluster.pool(jobs=1)
+    asked: list[str] = []
+    real = cluster.backend.start
+
+    def broken(spec: JobSpec) -> Ref:
+        asked.append(spec.id)
+        raise AttributeError("'NoneType' object has no attribute 'partition'")
+
+    cluster.backend.start = broken  # type: ignore[method-assign]  # the place for the fault
+    first, second = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
+    cluster.rest()
+    while len(asked) < START_FAULTS:
+        cluster.passes()
+        assert not first.done()
+        assert pool.statistics().reserved_ram_bytes == GiB
+    cluster.backend.start = real  # type: ignore[method-assign]
+    for _ in range(5):
+        cluster.passes()
+
+    with pytest.raises(RemoteFailed, match="has no attribute 'partition'") as caught:
+        first.result(PATIENCE_S)
+    assert caught.value.cause is Cause.UNKNOWN
+    assert asked == [first.id] * START_FAULTS
+    assert not cluster.objects(first)
+    cluster.finish(second)
+    assert second.result(PATIENCE_S).succeeded
+    statistics = pool.governor.statistics()
+    assert (statistics.booked, statistics.released, statistics.released_again) == (2, 2, 0)
     cluster.close()
 
 

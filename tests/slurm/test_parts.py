@@ -414,13 +414,13 @@ def _advance(sky: Sky, seconds: float) -> None:
 
 def test_h96_a_cluster_that_does_not_answer_is_asked_ever_less() -> None:
     """And at the usual pace again as soon as it does; the stream lives through it."""
-    from lardon.dispatch.memory.stream import MemoryStream
+    from lardon.dispatch.stream import BufferedStream
 
     sky = Sky()
     running = Observation(ref=REF, state=State.RUNNING)
     sky.now = {REF: running}
     poller = Poller(sky, 15, sky.clock)
-    stream = poller.add(lambda first: MemoryStream(first, room=9, clock=sky.clock, cancel=None))
+    stream = poller.add(lambda first: BufferedStream(first, room=9, clock=sky.clock, cancel=None))
     assert stream.get(PATIENCE_S) == running
     assert sky.looks.get(timeout=PATIENCE_S) == 0
     sky.fails = True

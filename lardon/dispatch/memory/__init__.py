@@ -16,8 +16,10 @@ from lardon.dispatch.memory.environment import MemoryEnvironment
 from lardon.dispatch.memory.hooks import answer_lost, call_started_at, crash_between_steps
 from lardon.dispatch.memory.record import Truth
 from lardon.dispatch.memory.settings import MemorySettings
-from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.registry import register
+
+# Both backends use it; here it keeps the name under which it became known.
+from lardon.dispatch.stream import BufferedStream as MemoryStream
 
 __all__ = [
     "MemoryBackend",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from lardon.clock import Clock, MachineClock
+from lardon.clock import Clock
 from lardon.dispatch.decoding import Document, decode
 from lardon.dispatch.enums import Shape, State, Tristate
 from lardon.dispatch.errors import (
@@ -25,7 +25,6 @@ from lardon.dispatch.memory.hooks import check_landing, lost_answer, started
 from lardon.dispatch.memory.kubeflow import KubeflowScheduler
 from lardon.dispatch.memory.settings import MemorySettings
 from lardon.dispatch.memory.slurm import SlurmScheduler
-from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.memory.world import World
 from lardon.dispatch.model import (
     CallMeta,
@@ -36,7 +35,9 @@ from lardon.dispatch.model import (
     Observation,
     Ref,
 )
+from lardon.dispatch.parts import checked_clock
 from lardon.dispatch.recovery import NativePolicy, RecoveryPolicy, RecoveryRule
+from lardon.dispatch.stream import BufferedStream
 from lardon.governor.checks import refuse
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class MemoryBackend:
             ``min_job_age_s=60``.
 
     Raises:
-        InvalidError: a setting breaks its rule, or is none.
+        InvalidError: a setting breaks its rule, or is none; the clock is none.
 
     """
 
@@ -68,7 +69,7 @@ class MemoryBackend:
         for name in sorted(set(settings) - known):
             raise refuse(InvalidError, name, settings[name], "one of the settings of a backend")
         checked = MemorySettings(**settings)
-        world = World(checked, MachineClock() if clock is None else clock)
+        world = World(checked, checked_clock(clock))
         slurm = checked.shape is Shape.SLURM
         self._enter(world, SlurmScheduler(world) if slurm else KubeflowScheduler(world))
 
@@ -77,7 +78,7 @@ class MemoryBackend:
         self._scheduler = scheduler
         self._read_only = read_only
         # The two below are guarded by the world's lock.
-        self._streams: list[MemoryStream] = []
+        self._streams: list[BufferedStream] = []
         self._closed = False
 
     @classmethod
@@ -178,15 +179,15 @@ class MemoryBackend:
             (native if is_native else supervised).append(rule)
         return NativePolicy(native, supervised)
 
-    def watch(self, cancel: threading.Event | None = None) -> MemoryStream:
+    def watch(self, cancel: threading.Event | None = None) -> BufferedStream:
         """Return a stream that begins with the current observation of every object."""
         world = self._world
 
-        def make(first: list[Observation]) -> MemoryStream:
+        def make(first: list[Observation]) -> BufferedStream:
             room = world.settings.watch_buffer
-            return MemoryStream(first, room=room, clock=world.clock, cancel=cancel)
+            return BufferedStream(first, room=room, clock=world.clock, cancel=cancel)
 
-        def subscribe() -> MemoryStream:
+        def subscribe() -> BufferedStream:
             stream = world.subscribe(make)
             self._streams = [*(one for one in self._streams if not one.closed), stream]
             return stream

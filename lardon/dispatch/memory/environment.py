@@ -94,6 +94,16 @@ class MemoryEnvironment:
         with self._world.entered():
             return self._scheduler.requeuing("requeue_externally").requeue_externally(ref)
 
+    def purge(self, ref: Ref) -> None:
+        """
+        Let the scheduler forget an object that ended, as Slurm does after `min_job_age_s`.
+
+        Where the backend has `Capability.ACCOUNTING_HISTORY` it is still found. One that did
+        not end raises `RefusedError`.
+        """
+        with self._world.entered():
+            self._scheduler.purge(ref)
+
     def environment(self, ref: Ref) -> dict[str, str]:
         """Return the DISPATCH_ variables of the current or last execution; empty before one."""
         with self._world.entered():

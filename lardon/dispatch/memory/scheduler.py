@@ -157,6 +157,14 @@ class Scheduler(abc.ABC):
         record.admin_held = False
         self.world.changed(record)
 
+    def purge(self, ref: Ref) -> None:
+        """Forget an object that ended."""
+        record = self.world.record(ref)
+        if record.state is not State.ENDED:
+            message = f"job {ref.id} is {record.state.value.lower()}: only what ended is purged"
+            raise RefusedError(message)
+        self.world.purge(record)
+
     # Shared by the shapes
 
     @abc.abstractmethod

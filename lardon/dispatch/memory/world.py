@@ -17,7 +17,7 @@ from lardon.dispatch.model import Observation, Ref
 if TYPE_CHECKING:
     from lardon.clock import Clock
     from lardon.dispatch.memory.settings import MemorySettings
-    from lardon.dispatch.memory.stream import MemoryStream
+    from lardon.dispatch.stream import BufferedStream
 
 # When it is due, since when that is so, and what happens then.
 Due: TypeAlias = tuple[float, float, Callable[[], None]]
@@ -44,14 +44,14 @@ class World:
         self.settings = settings
         self.clock = clock
         # Guards every attribute below and every record. Held for bookkeeping alone.
-        # Order: World._lock, then MemoryStream._condition.
+        # Order: World._lock, then BufferedStream._condition.
         self._lock = threading.RLock()
         self.records: dict[Ref, Record] = {}
         # Purged, and still found in the accounting.
         self.archive: dict[Ref, Record] = {}
         # Purged or deleted, and known to nobody but the truth.
         self.departed: dict[Ref, Record] = {}
-        self._streams: list[MemoryStream] = []
+        self._streams: list[BufferedStream] = []
         self._landings: list[Due] = []
         self._created = 0
         self._last_id = 0
@@ -152,9 +152,19 @@ class World:
         self.departed[record.ref] = record
         self._tell(Observation.unknown(record.ref))
 
+    def purge(self, record: Record) -> None:
+        """Forget an object that ended; only where there is accounting it is still found."""
+        del self.records[record.ref]
+        history = self.settings.capabilities.get(Capability.ACCOUNTING_HISTORY)
+        if history is not None and history.value is Tristate.YES:
+            self.archive[record.ref] = record
+            return
+        self.departed[record.ref] = record
+        self._tell(Observation.unknown(record.ref))
+
     # Watchers
 
-    def subscribe(self, make: Callable[[list[Observation]], MemoryStream]) -> MemoryStream:
+    def subscribe(self, make: Callable[[list[Observation]], BufferedStream]) -> BufferedStream:
         """Return the stream that *make* makes from the current observation of every object."""
         stream = make([record.observation() for record in self.records.values()])
         self._streams.append(stream)
@@ -216,16 +226,7 @@ class World:
         return lambda: self.end(record, Cause.NODE_LOST)
 
     def _purge_of(self, record: Record) -> Callable[[], None]:
-        def purge() -> None:
-            del self.records[record.ref]
-            history = self.settings.capabilities.get(Capability.ACCOUNTING_HISTORY)
-            if history is not None and history.value is Tristate.YES:
-                self.archive[record.ref] = record
-                return
-            self.departed[record.ref] = record
-            self._tell(Observation.unknown(record.ref))
-
-        return purge
+        return lambda: self.purge(record)
 
     def _fading_of(self, record: Record) -> Callable[[], None]:
         def fade() -> None:

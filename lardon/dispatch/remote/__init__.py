@@ -10,14 +10,22 @@ Tasks that run on a cluster, as handles of a pool: the queue's side of a dispatc
         print(handle.result())
 """
 
-from lardon.dispatch.remote.errors import PoolClosed, RemoteFailed, ResultMissing
+from lardon.dispatch.remote.errors import (
+    FolderInUse,
+    PoolClosed,
+    RecordLost,
+    RemoteFailed,
+    ResultMissing,
+)
 from lardon.dispatch.remote.handle import RemoteHandle
 from lardon.dispatch.remote.options import PoolTimings, RemoteStatistics, TaskOptions
 from lardon.dispatch.remote.pool import RemotePool
 
 __all__ = [
+    "FolderInUse",
     "PoolClosed",
     "PoolTimings",
+    "RecordLost",
     "RemoteFailed",
     "RemoteHandle",
     "RemotePool",

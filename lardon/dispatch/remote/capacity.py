@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
@@ -43,12 +43,19 @@ class Limits:
         return Governor(policy, probe=_ConstantProbe(self, clock), clock=clock)
 
 
+@attrs.frozen(kw_only=True)
+class _LimitsSnapshot(ResourceSnapshot):
+    """What a user allows himself, in the shape of a machine."""
+
+    giver: ClassVar[str] = "the limits of this pool"
+
+
 class _ConstantProbe:
     """Reads the same at any time: what is free is what no reservation holds."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
         self._clock = clock
-        self._reading = ResourceSnapshot(
+        self._reading = _LimitsSnapshot(
             taken_at=0.0,
             ram_total_bytes=limits.ram_bytes,
             ram_available_bytes=limits.ram_bytes,

@@ -37,6 +37,30 @@ class ResultMissing(DispatchError):
 
 
 class PoolClosed(DispatchError, RuntimeError):
-    """The pool takes no more tasks, or was closed before the job `name` was over."""
+    """
+    The pool takes no more calls, or was closed before the job `name` was over.
+
+    Where it belongs to another process, of which this one is a fork, `owner_pid` says to which.
+    """
 
     name: str = ""
+    owner_pid: int | None = None
+
+
+class RecordLost(DispatchError):
+    """
+    Somebody removed the record of the task `name`, so that its end cannot be told.
+
+    `job` is the id that its objects bear on the cluster, where it may still run.
+    """
+
+    name: str
+    job: str
+
+
+class FolderInUse(DispatchError):
+    """Another pool works in `folder`: that of process `pid` on `host`, where those are known."""
+
+    folder: str
+    pid: int | None = None
+    host: str | None = None

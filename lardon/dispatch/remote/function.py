@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The folder holds pickles, which do what they like to who loads them.
 _OWNER_ONLY: Final = 0o700
+ENDS: Final = ("call", "result")
+"""What the names of a job's two files end with."""
 
 
 @attrs.frozen
@@ -51,7 +53,7 @@ def write_call(
     """
     content = cloudpickle().dumps((fn, tuple(args), dict(kwargs)))
     folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
-    call, result = (folder / f"{job}.{end}" for end in ("call", "result"))
+    call, result = (folder / f"{job}.{end}" for end in ENDS)
     write_whole(call, content)
     return [sys.executable, "-m", "lardon.dispatch.call", str(call), str(result)], result
 

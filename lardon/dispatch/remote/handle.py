@@ -32,6 +32,14 @@ class Owner(Protocol):
         """Return whether the caller is the thread that brings the results."""
         ...
 
+    def check_owner(self) -> None:
+        """Raise `PoolClosed` in a forked child."""
+        ...
+
+    def leave_child(self) -> None:
+        """End the calling thread in a child that a callback forked."""
+        ...
+
 
 class RemoteHandle(concurrent.futures.Future[Any]):
     """
@@ -39,13 +47,16 @@ class RemoteHandle(concurrent.futures.Future[Any]):
 
     It works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. Every
     method may be called from any thread; only `result` and `exception` wait, and only `cancel`
-    writes anything down.
+    writes anything down. In a forked child these three raise `PoolClosed` while it is not done:
+    the job is the parent's.
     """
 
     def __init__(self, owner: Owner, record: JobRecord) -> None:
         super().__init__()
         self._owner = owner
         self._task_state = TaskState.PENDING
+        # Set last, and read without the lock that a fork may have copied while it was held.
+        self._settled = False
         self.id = record.id
         """The job's ULID."""
         self.name = record.label or record.id
@@ -77,7 +88,12 @@ class RemoteHandle(concurrent.futures.Future[Any]):
 
         The handle is done once the job was seen ended, not before: then `cancelled` is true,
         unless the job had completed meanwhile. Blocks as long as the store takes.
+
+        Raises:
+            PoolClosed: called in a forked child; nothing was written.
+
         """
+        self._check_owner()
         return self.cancelled() if self.done() else self._owner.cancel(self)
 
     def result(self, timeout: float | None = None) -> Any:
@@ -89,6 +105,8 @@ class RemoteHandle(concurrent.futures.Future[Any]):
             RemoteFailed: it ended without success; `RemoteFailed.cause` says why.
             concurrent.futures.CancelledError: it was cancelled.
             TaskRefused: the limits of the pool can never hold it.
+            RecordLost: somebody removed its record.
+            PoolClosed: the pool was closed before it was over, or belongs to another process.
             BaseException: what the function raised.
 
         """
@@ -114,7 +132,12 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         )
         raise UnsupportedError(message, operation="sequence_break")
 
+    def _check_owner(self) -> None:
+        if not self._settled:
+            self._owner.check_owner()
+
     def _refuse_to_block(self) -> None:
+        self._check_owner()
         if not self.done() and self._owner.on_waiter():
             message = f"the pool's own thread cannot wait for {self.name}, whose end it brings"
             raise WouldDeadlock(message)
@@ -140,6 +163,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
                 self._call_back(functools.partial(self.set_result, value))
             else:
                 self._call_back(functools.partial(self.set_exception, error))
+        self._settled = True
 
     def _abandon(self) -> None:
         """Be done here, though the job goes on: the pool was closed."""
@@ -147,6 +171,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         if self.set_running_or_notify_cancel():
             error = PoolClosed(message, name=self.name)
             self._call_back(functools.partial(self.set_exception, error))
+        self._settled = True
 
     def _call_back(self, settle: Callable[[], object]) -> None:
         """Settle the future, which calls its callbacks: one that exits does not end the pool."""
@@ -154,3 +179,5 @@ class RemoteHandle(concurrent.futures.Future[Any]):
             settle()
         except BaseException:  # noqa: BLE001  a future itself catches `Exception` alone
             _log.exception("a callback of %s exited", self.name)
+        finally:
+            self._owner.leave_child()

@@ -20,8 +20,9 @@ from lardon.dispatch.enums import Cause
 from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.job_record import JobRecord, Operation, Outcome
 from lardon.dispatch.remote.capacity import as_granted, in_all, told_to_the_command
-from lardon.dispatch.remote.errors import RemoteFailed, ResultMissing
+from lardon.dispatch.remote.errors import RecordLost, RemoteFailed, ResultMissing
 from lardon.dispatch.remote.function import read_result
+from lardon.dispatch.remote.lost import LostJobs
 from lardon.errors import TaskRefused
 from lardon.governor.checks import refuse
 from lardon.governor.decision import DecisionKind
@@ -43,6 +44,7 @@ _log: Final = logging.getLogger("lardon.dispatch")
 ESTIMATE: Final = "lardon.estimate"
 BATCH: Final = "lardon.batch"
 RESULT: Final = "lardon.result"
+FORGOTTEN: Final = "lardon.forgotten"
 
 _FIELDS: Final = (
     "ram_bytes", "ram_bytes_per_item", "gpu_bytes", "gpu_bytes_per_item", "min_batch",
@@ -60,6 +62,7 @@ def forgotten(record: JobRecord) -> JobRecord:
     if record.outcome is None:
         raise refuse(InvalidError, "name", record.label, "the name of a job that is over")
     notes = {key: text for key, text in record.notes.items() if key != ESTIMATE}
+    notes[FORGOTTEN] = "yes"
     return attrs.evolve(record, notes=notes, label="")
 
 
@@ -111,6 +114,7 @@ class Line:
         self._limits = limits
         self._patience = datetime.timedelta(seconds=result_patience_s)
         self._entries: dict[str, Entry] = {}
+        self._lost = LostJobs(operator)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -156,7 +160,7 @@ class Line:
             if entry.admitted:
                 continue
             record = self._load(entry)
-            if record.outcome is not None or record.stop_asked_at is not None:
+            if record is None or record.outcome is not None or record.stop_asked_at is not None:
                 continue
             if not self._may_enter():
                 break
@@ -169,7 +173,7 @@ class Line:
         admitted = [one for one in self.entries if one.admitted]
         # One whose result is still to appear holds nothing on the cluster any more.
         inside = [one for one in admitted if one.handle.outcome is None]
-        if len(inside) >= self._limits.jobs:
+        if len(inside) + len(self._lost) >= self._limits.jobs:
             return False
         # Where nothing is gated, to start is to open: then the one before comes first.
         gated = self._operator.terms.promises.gated
@@ -225,6 +229,8 @@ class Line:
         """Allow the next job to be opened, once those before it were; return whether one was."""
         for entry in self.entries:
             record = self._load(entry)
+            if record is None:
+                continue
             entry.handle._seen(record)
             if not entry.admitted or record.outcome is not None:
                 continue
@@ -244,6 +250,8 @@ class Line:
         yet whether it was opened is waited for: that is known before long.
         """
         record = self._load(entry) if record is None else record
+        if record is None:
+            return True
         plan = self._supervisor.last_plan(record.id)
         passed = record.outcome is not None or record.stop_asked_at is not None
         held = record.hold is not None or (plan is not None and plan.held)
@@ -255,9 +263,13 @@ class Line:
 
     def _finish(self) -> bool:
         """Give back what is not held any more, and end the handles; return whether any was."""
-        released = False
+        released = self._lost.turn()
         for entry in self.entries:
             record = self._load(entry)
+            if record is None:
+                self._lose(entry)
+                released = True
+                continue
             if record.outcome is None:
                 continue
             entry.handle._seen(record)
@@ -268,6 +280,18 @@ class Line:
                 del self._entries[record.id]
                 released = True
         return released
+
+    def _lose(self, entry: Entry) -> None:
+        """End a handle whose record was removed; what its job may hold is kept for it."""
+        handle, reservation = entry.handle, entry.reservation
+        del self._entries[handle.id]
+        if reservation is not None:
+            self._lost.add(handle.record, reservation)
+        message = (
+            f"the record of {handle.name} was removed by somebody else before it was over: its "
+            f"job {handle.id} is left alone, and how it ends is not told here"
+        )
+        handle._end(TaskState.FAILED, error=RecordLost(message, name=handle.name, job=handle.id))
 
     def _end(self, entry: Entry, outcome: Outcome) -> bool:
         """End a handle; return whether its result was there."""
@@ -308,16 +332,19 @@ class Line:
         return True
 
     def _soonest(self, wake_at: datetime.datetime | None) -> datetime.datetime | None:
-        if all(one.handle.record.outcome is None for one in self.entries):
+        if not self._entries and not self._lost:
             return wake_at
-        # The result of a function is being waited for, which the supervisor does not know.
+        # Of the result of a function, and of a record that somebody removes, the supervisor
+        # does not know.
         poll = datetime.timedelta(seconds=self._operator.terms.poll_s)
         again = self._operator.clock.wall() + poll
         return again if wake_at is None else min(again, wake_at)
 
-    def _load(self, entry: Entry) -> JobRecord:
+    def _load(self, entry: Entry) -> JobRecord | None:
+        """Return what is on record; None where somebody removed it before the job was over."""
         found = self._operator.records.load(entry.handle.id)
-        return entry.handle.record if found is None else found
+        known = entry.handle.record
+        return known if found is None and known.outcome is not None else found
 
 
 def _admission(contract: Contract, nodes: int) -> Callable[[JobRecord], JobRecord]:

@@ -33,6 +33,12 @@ class PoolTimings:
     """How long the result of a completed function may take to appear."""
 
 
+def check_timings(timings: object) -> None:
+    """Raise `InvalidError` for what is no `PoolTimings`."""
+    if not isinstance(timings, PoolTimings):
+        raise refuse(InvalidError, "timings", timings, "a PoolTimings")
+
+
 class TaskOptions(TypedDict, total=False):
     """What a task tells the scheduler besides its estimate; see `JobSpec`."""
 

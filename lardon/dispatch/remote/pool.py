@@ -6,36 +6,36 @@ Users' calls write down what is asked for, and wake the one thread that waits fo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-import secrets
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
-from lardon.clock import Clock, MachineClock, checked_timeout
+from lardon.clock import Clock, checked_timeout
 from lardon.dispatch.errors import InvalidError, NotFoundError
 from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.model import JobSpec
+from lardon.dispatch.parts import checked_backend, checked_clock, checked_folder
 from lardon.dispatch.records import FileRecords, MemoryRecords, Records
 from lardon.dispatch.recovery import RecoveryPolicy
+from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.capacity import Limits
-from lardon.dispatch.remote.errors import PoolClosed
-from lardon.dispatch.remote.function import write_call
 from lardon.dispatch.remote.handle import RemoteHandle
-from lardon.dispatch.remote.line import ESTIMATE, RESULT, Line, forgotten, written
+from lardon.dispatch.remote.line import ESTIMATE, FORGOTTEN, RESULT, Line, forgotten, written
 from lardon.dispatch.remote.options import (
     PoolTimings,
     RemoteStatistics,
     TaskOptions,
     check_options,
     check_policy,
+    check_timings,
 )
+from lardon.dispatch.remote.roster import Roster
+from lardon.dispatch.remote.tenancy import Tenancy, own_name
 from lardon.dispatch.remote.waiter import Waiter
 from lardon.dispatch.rules import some_text
 from lardon.dispatch.supervisor import SKEW_S, Supervisor
-from lardon.dispatch.ulid import UlidSequence
 from lardon.errors import InvalidEstimate
 from lardon.governor.checks import refuse
 from lardon.governor.estimate import ResourceEstimate
@@ -43,11 +43,14 @@ from lardon.governor.estimate import ResourceEstimate
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.spi import Backend
     from lardon.governor.governor import Governor
 
 _JOBS: Final = "jobs"
 _CALLS: Final = "calls"
+# Of jobs that are on record elsewhere; a pool with its records in the folder sweeps the others.
+_CALLS_APART: Final = "calls-apart"
 
 
 class RemotePool:
@@ -75,6 +78,7 @@ class RemotePool:
 
     Raises:
         InvalidError: an argument breaks its rule; the error names it.
+        FolderInUse: another pool works in the folder.
 
     """
 
@@ -92,11 +96,15 @@ class RemotePool:
         timings: PoolTimings = PoolTimings(),  # noqa: B008  a frozen value
     ) -> None:
         limits = Limits(jobs=jobs, cpus=cpus, gpus=gpus, ram_bytes=ram_bytes)
-        self._clock: Clock = MachineClock() if clock is None else clock
-        self._folder = None if folder is None else Path(folder).absolute()
+        checked_backend(backend)
+        check_timings(timings)
+        self._clock = checked_clock(clock)
+        self._folder = None if folder is None else checked_folder(folder).absolute()
+        own = records is None
+        where = self._folder
+        self._calls = None if where is None else Calls(where / (_CALLS if own else _CALLS_APART))
         if records is None:
-            kept_in = self._folder
-            records = MemoryRecords() if kept_in is None else FileRecords(kept_in / _JOBS)
+            records = MemoryRecords() if where is None else FileRecords(where / _JOBS)
         self._records = records
         self._operator = Operator(
             backend,
@@ -106,33 +114,36 @@ class RemotePool:
             poll_s=timings.poll_s,
         )
         self._governor = limits.governor(self._clock)
-        name = f"pool-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         lease_s = timings.lease_s
-        supervisor = Supervisor(name, self._operator, lease_s=lease_s, skew_s=min(SKEW_S, lease_s))
+        supervisor = Supervisor(
+            own_name(), self._operator, lease_s=lease_s, skew_s=min(SKEW_S, lease_s)
+        )
         self._line = Line(
             self._operator, supervisor, self._governor, limits, timings.result_patience_s
         )
-        self._owner_pid = os.getpid()
         self._waiter = Waiter(self._line.turn, self._let_go, self._clock, timings.poll_s)
-        # The five below are guarded by the waiter's lock.
-        self._ids = UlidSequence(secrets.randbits)
-        self._handles: dict[str, RemoteHandle] = {}
-        self._names: set[str] = set()
-        self._position = 0
-        self._done = 0
-        self._recall()
-        self._waiter.start()
+        self._roster = Roster(self._waiter)
+        self._tenancy = Tenancy(self._folder, records)
+        try:
+            self._recall(sweep=own and self._tenancy.exclusive)
+            self._waiter.start()
+        except BaseException:
+            self._tenancy.leave()
+            raise
 
-    def _recall(self) -> None:
+    def _recall(self, *, sweep: bool) -> None:
         """Take up the jobs of a process that crashed, in their old order."""
-        stored = (self._records.load(job) for job in self._records.jobs())
+        stored = [self._records.load(job) for job in self._records.jobs()]
+        for record in stored:
+            if record is not None and FORGOTTEN in record.notes:
+                self._remove(record)
         mine = [one for one in stored if one is not None and ESTIMATE in one.notes]
         for record in sorted(mine, key=lambda one: (one.position, one.id)):
-            handle = self._handles[record.id] = RemoteHandle(self, record)
-            handle.add_done_callback(self._ended)
-            self._names.add(handle.name)
-            self._position = max(self._position, record.position)
+            handle = RemoteHandle(self, record)
+            self._roster.recall(handle, record)
             self._waiter.post(functools.partial(self._line.add, handle))
+        if sweep and self._calls is not None:
+            self._calls.sweep(self._records)
 
     # Submitting
 
@@ -165,7 +176,7 @@ class RemotePool:
 
         """
         check_options(options)
-        spec = JobSpec(id=self._new_id(), command=command, **options)
+        spec = JobSpec(id=self._roster.new_id(self._clock.wall()), command=command, **options)
         return self._submit(spec, estimate, name, policy, {})
 
     def submit_function(
@@ -201,19 +212,19 @@ class RemotePool:
         """
         if not callable(fn):
             raise refuse(InvalidError, "fn", fn, "callable")
-        if self._folder is None:
+        if self._calls is None:
             raise refuse(InvalidError, "folder", None, "given to a pool that runs functions")
         more: TaskOptions = {} if options is None else options
         check_options(more)
-        job = self._new_id()
-        command, result = write_call(self._folder / _CALLS, job, fn, args, kwargs)
-        spec = JobSpec(id=job, command=command, **more)
-        return self._submit(spec, estimate, name, policy, {RESULT: str(result)})
-
-    def _new_id(self) -> str:
-        """Return an id that sorts after those before, so that jobs are started in order too."""
-        with self._waiter.lock:
-            return self._ids.next(self._clock.wall())
+        job = self._roster.new_id(self._clock.wall())
+        with self._tenancy.used():
+            try:
+                command, result = self._calls.write(job, fn, args, kwargs)
+                spec = JobSpec(id=job, command=command, **more)
+                return self._submit(spec, estimate, name, policy, {RESULT: str(result)})
+            except BaseException:
+                self._calls.take_back(job, self._records)
+                raise
 
     def _submit(
         self,
@@ -227,52 +238,34 @@ class RemotePool:
             raise refuse(InvalidEstimate, "estimate", estimate, "a lardon.ResourceEstimate")
         check_policy(policy)
         label = spec.id if name is None else some_text("name", name)
-        position = self._take_place(label)
-        try:
-            record = self._operator.submit(
-                spec,
-                policy=policy,
-                label=label,
-                position=position,
-                may_start=False,
-                may_open=False,
-                notes={**notes, ESTIMATE: written(estimate)},
-            )
-        except BaseException:
-            with self._waiter.lock:
-                self._names.discard(label)
-            raise
-        handle = RemoteHandle(self, record)
-        handle.add_done_callback(self._ended)
-        with self._waiter.lock:
-            if self._waiter.over:  # the pool was closed since the name was taken
-                handle._abandon()
-            self._handles[record.id] = handle
+        with self._tenancy.used():
+            with self._roster.place(label) as position:
+                record = self._operator.submit(
+                    spec,
+                    policy=policy,
+                    label=label,
+                    position=position,
+                    may_start=False,
+                    may_open=False,
+                    notes={**notes, ESTIMATE: written(estimate)},
+                )
+            handle = RemoteHandle(self, record)
+            with self._waiter.open_lock():
+                if self._waiter.over:  # the pool was closed since the name was taken
+                    handle._abandon()
+                self._roster.add(handle)
         self._waiter.post(functools.partial(self._line.add, handle))
         return handle
-
-    def _take_place(self, label: str) -> int:
-        """Take a name and the next place in line; return the place."""
-        with self._waiter.lock:
-            self._check_open()
-            if label in self._names:
-                rule = "a name that no other job has; adopt(name) returns its handle"
-                raise refuse(InvalidError, "name", label, rule)
-            self._names.add(label)
-            self._position += 1
-            return self._position
 
     # Looking
 
     def adopt(self, name: str) -> RemoteHandle | None:
         """Return the handle of the job with this name, submitted here or on record, or None."""
-        with self._waiter.lock:
-            return next((one for one in self._handles.values() if one.name == name), None)
+        return self._roster.find(name)
 
     def handles(self) -> tuple[RemoteHandle, ...]:
         """Return the handles of all jobs on record, in order of submission."""
-        with self._waiter.lock:
-            return tuple(self._handles.values())
+        return self._roster.handles()
 
     def forget(self, name: str) -> None:
         """
@@ -289,13 +282,17 @@ class RemotePool:
             raise NotFoundError(message, ref=name)
         if not handle.done():
             raise refuse(InvalidError, "name", name, "the name of a job that is over")
+        with contextlib.suppress(NotFoundError):  # somebody else has removed its record
+            self._remove(self._operator.change(handle.id, forgotten))
+        self._roster.drop(handle)
+
+    def _remove(self, record: JobRecord) -> None:
+        """Remove what is kept of a job that was forgotten; what a crash leaves of it goes later."""
         # Its record stays as long as a duplicate of it may come, which has to be stopped.
-        kept = self._operator.change(handle.id, forgotten)
-        if kept.closed:
-            self._records.forget(handle.id)
-        with self._waiter.lock:
-            self._handles.pop(handle.id, None)
-            self._names.discard(name)
+        if record.closed:
+            self._records.forget(record.id)
+        if self._calls is not None:
+            self._calls.discard(record.id)
 
     @property
     def governor(self) -> Governor:
@@ -304,13 +301,14 @@ class RemotePool:
 
     def statistics(self) -> RemoteStatistics:
         """Return a count of the tasks and of what they hold."""
+        self.check_owner()
         booked = self._governor.statistics()
         entries = self._line.entries
         admitted = sum(one.admitted for one in entries)
         return RemoteStatistics(
             waiting=len(entries) - admitted,
             admitted=admitted,
-            done=self._done,
+            done=self._roster.done,
             reserved_ram_bytes=booked.reserved_ram_bytes,
             reserved_cpus=booked.reserved_cpus,
             waiter_error=self._waiter.error,
@@ -320,13 +318,26 @@ class RemotePool:
 
     def cancel(self, handle: RemoteHandle) -> bool:
         """Ask for the end of a job, and write that down; return whether it was not over yet."""
-        record = self._operator.stop(handle.id)
-        self._waiter.post(functools.partial(self._line.wake, handle.id))
-        return record.outcome is None
+        self.check_owner()
+        try:
+            return self._operator.stop(handle.id).outcome is None
+        except NotFoundError:
+            return False  # its record was removed: the next turn ends the handle
+        finally:
+            self._waiter.post(functools.partial(self._line.wake, handle.id))
 
     def on_waiter(self) -> bool:
         """Return whether the caller is the pool's own thread."""
         return self._waiter.is_current()
+
+    def check_owner(self) -> None:
+        """Raise `PoolClosed` in a forked child: the jobs and their records are the parent's."""
+        self._waiter.check_owner()
+
+    def leave_child(self) -> None:
+        """End the pool's own thread in a child that a callback on it forked."""
+        if self.on_waiter():
+            self._waiter.leave_child()
 
     # Ending
 
@@ -339,7 +350,7 @@ class RemotePool:
             WouldDeadlock: called from a callback of a handle.
 
         """
-        return self._waiter.wait_for(self._all_done, checked_timeout(timeout))
+        return self._waiter.wait_for(self._roster.all_done, checked_timeout(timeout))
 
     def wait_parked(self, timeout: float | None = None) -> bool:
         """Block until the waiter sleeps with nothing to do now; for tests, in real seconds."""
@@ -356,10 +367,9 @@ class RemotePool:
             cancel: Whether to cancel what is not over.
 
         """
-        with self._waiter.lock:
-            handles = list(self._handles.values())
+        self.check_owner()
         if cancel:
-            for handle in handles:
+            for handle in self.handles():
                 handle.cancel()
         if wait and not self.on_waiter():
             self.join()
@@ -378,22 +388,12 @@ class RemotePool:
 
     # On the waiter's thread
 
-    def _ended(self, _: object) -> None:
-        with self._waiter.lock:
-            self._done += 1
-        self._waiter.notify()
-
     def _let_go(self) -> None:
         """Leave the jobs to a successor, and tell those who wait that nothing comes here."""
-        self._line.hand_over()
-        for handle in self.handles():
-            if not handle.done():
-                handle._abandon()
-
-    def _all_done(self) -> bool:
-        return all(one.done() for one in self._handles.values())
-
-    def _check_open(self) -> None:
-        if self._waiter.closing or os.getpid() != self._owner_pid:
-            message = "the pool was closed, or belongs to another process"
-            raise PoolClosed(message)
+        try:
+            self._line.hand_over()
+            for handle in self.handles():
+                if not handle.done():
+                    handle._abandon()
+        finally:
+            self._tenancy.leave()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lardon.dispatch.remote.errors import PoolClosed
 from lardon.errors import WouldDeadlock
 from lardon.events import logger
+from lardon.forks import forks
 from lardon.governor.checks import described
 
 if TYPE_CHECKING:
@@ -16,11 +20,16 @@ if TYPE_CHECKING:
     from lardon.clock import Clock
 
 
+class ForkedChild(BaseException):
+    """Raised on the waiter's thread in a child that a callback forked, and that returned."""
+
+
 class Waiter:
     """
     Makes turns: when somebody posts something, and when the last turn said so.
 
-    Every method may be called from any thread.
+    Every method may be called from any thread. In a forked child, which has no such thread and
+    may have a copy of a lock that is held for ever, each raises `PoolClosed`.
 
     Args:
         turn: Does all that is due, on the waiter's thread; returns when to come again.
@@ -41,6 +50,8 @@ class Waiter:
         self._finish = finish
         self._clock = clock
         self._retry_s = retry_s
+        self.owner_pid = os.getpid()
+        self._born = forks()
         # Guards every attribute below, and the pool's table of handles. Held for bookkeeping
         # alone: what was posted, turns and callbacks run with it released.
         self.lock = threading.RLock()
@@ -70,19 +81,47 @@ class Waiter:
         """What the last turn failed with, None when it did not."""
         return self._error
 
+    def owned_here(self) -> bool:
+        """Whether this process is the one that made it."""
+        return forks() == self._born
+
+    def check_owner(self) -> None:
+        """Raise `PoolClosed` in a forked child of the process that made it."""
+        if not self.owned_here():
+            message = (
+                f"this pool belongs to process {self.owner_pid}; make one of your own after a fork"
+            )
+            raise PoolClosed(message, owner_pid=self.owner_pid)
+
+    def open_lock(self) -> threading.RLock:
+        """Return the lock, in the process that owns it."""
+        self.check_owner()
+        return self.lock
+
+    def check_open(self) -> None:
+        """Raise `PoolClosed` once it was told to end."""
+        if self._closing:
+            message = "the pool was closed"
+            raise PoolClosed(message)
+
+    def leave_child(self) -> None:
+        """End this thread in a child that a callback on it forked: the jobs are the parent's."""
+        if not self.owned_here():
+            raise ForkedChild
+
     def start(self) -> None:
         """Start the thread; once."""
         self._thread.start()
 
     def post(self, act: Callable[[], object]) -> None:
         """Let *act* be called on the waiter's thread, before its next turn."""
-        with self.lock:
+        with self.open_lock():
             self._inbox.append(act)
             self._changed.notify_all()
 
     def notify(self) -> None:
         """Let everybody in `wait_for` look again."""
-        with self.lock:
+        with self.open_lock():
             self._changed.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
@@ -93,7 +132,7 @@ class Waiter:
             WouldDeadlock: called on the thread itself, before the predicate holds.
 
         """
-        with self.lock:
+        with self.open_lock():
             if self.is_current() and timeout != 0 and not predicate():
                 message = "the pool's own thread cannot wait for what it brings about itself"
                 raise WouldDeadlock(message)
@@ -116,20 +155,23 @@ class Waiter:
 
     def stop(self) -> None:
         """Let the thread end, and wait for that; from its own thread only the former."""
-        with self.lock:
+        with self.open_lock():
             self._closing = True
             self._changed.notify_all()
         if not self.is_current():
             self._thread.join()
 
     def _run(self) -> None:
-        try:
-            self._make_turns()
-        finally:  # also when somebody's code in a turn, such as an unpickled object's, exits
-            with self.lock:
-                self._closing = self._over = True
-            self._finish()
-            self.notify()
+        # The thread is the only one of a child that a callback forked: the child ends with it.
+        with contextlib.suppress(ForkedChild):
+            try:
+                self._make_turns()
+            finally:  # also when somebody's code in a turn, such as an unpickled object's, exits
+                self.leave_child()
+                with self.lock:
+                    self._closing = self._over = True
+                self._finish()
+                self.notify()
 
     def _make_turns(self) -> None:
         while True:
@@ -155,6 +197,8 @@ class Waiter:
                 self._error = described(error)
                 self._inbox[:0] = left
             return self._retry_s
+        finally:
+            self.leave_child()
         self._error = None
         if wake_at is None:
             return None

@@ -9,11 +9,10 @@ from typing import Any
 
 import attrs
 
-from lardon.clock import Clock, MachineClock
+from lardon.clock import Clock
 from lardon.dispatch.decoding import Document, decode
 from lardon.dispatch.enums import Action, Capability, Source, State, Tristate
 from lardon.dispatch.errors import BackendClosed, InvalidError, NotFoundError, RefusedError
-from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.model import (
     CallMeta,
     Cessation,
@@ -24,6 +23,7 @@ from lardon.dispatch.model import (
     Ref,
     Support,
 )
+from lardon.dispatch.parts import checked_clock
 from lardon.dispatch.recovery import NativePolicy, RecoveryPolicy
 from lardon.dispatch.slurm.accounting import named_at
 from lardon.dispatch.slurm.acting import Actor
@@ -36,9 +36,10 @@ from lardon.dispatch.slurm.listing import PREFIX, Listing
 from lardon.dispatch.slurm.output import output_path, read_part, reading_script
 from lardon.dispatch.slurm.rows import observed
 from lardon.dispatch.slurm.settings import SlurmDocument, SlurmSettings
-from lardon.dispatch.slurm.transport import LocalTransport, Transport
+from lardon.dispatch.slurm.transport import LocalTransport, Transport, checked_transport
 from lardon.dispatch.slurm.watching import Poller
 from lardon.dispatch.spi import OutputName
+from lardon.dispatch.stream import BufferedStream
 from lardon.governor.checks import refuse, whole_number
 
 
@@ -58,7 +59,8 @@ class SlurmBackend:
         settings: The fields of `SlurmSettings`, such as ``options={"partition": "gpu"}``.
 
     Raises:
-        InvalidError: a setting breaks its rule, or is none.
+        InvalidError: a setting breaks its rule, or is none; another argument is not what its
+            place asks for.
 
     """
 
@@ -74,10 +76,12 @@ class SlurmBackend:
         for name in sorted(set(settings) - known):
             raise refuse(InvalidError, name, settings[name], "one of the settings of a backend")
         self.settings = SlurmSettings(**settings)
-        self._clock: Clock = MachineClock() if clock is None else clock
+        self._clock = checked_clock(clock)
+        if nonce is not None and not callable(nonce):
+            raise refuse(InvalidError, "nonce", nonce, "callable, or None")
         self._draw: Callable[[], str] = nonce or (lambda: secrets.token_hex(16))
         self._host = Host(
-            LocalTransport() if transport is None else transport,
+            LocalTransport() if transport is None else checked_transport(transport),
             bound_s=self.settings.bound_s,
             clock=self._clock,
             nonce=self._draw,
@@ -213,13 +217,13 @@ class SlurmBackend:
         detail = "Slurm restarts nothing by itself: every job has --no-requeue"
         return NativePolicy(supervised=policy.rules, detail=detail)
 
-    def watch(self, cancel: threading.Event | None = None) -> MemoryStream:
+    def watch(self, cancel: threading.Event | None = None) -> BufferedStream:
         """Return a stream that begins with everything in the queue; one poll serves all."""
         self._check_open()
 
-        def make(first: list[Observation]) -> MemoryStream:
+        def make(first: list[Observation]) -> BufferedStream:
             room = self.settings.watch_buffer
-            return MemoryStream(first, room=room, clock=self._clock, cancel=cancel)
+            return BufferedStream(first, room=room, clock=self._clock, cancel=cancel)
 
         return self._poller.add(make)
 

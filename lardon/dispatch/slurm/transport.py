@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import attrs
 
@@ -49,6 +49,16 @@ class Transport(Protocol):
     def command(self, text: str) -> Sequence[str]:
         """Return the command line that runs *text* in sh, delivered whole."""
         ...
+
+
+def checked_transport(value: Any) -> Transport:
+    """Return *value* as a transport, or raise `InvalidError`."""
+    facts = ("remote", "setup_s", "environment")
+    able = callable(getattr(value, "command", None)) and all(hasattr(value, one) for one in facts)
+    if isinstance(value, type) or not able:
+        rule = "a Transport, with remote, setup_s, environment and the method command"
+        raise refuse(InvalidError, "transport", value, rule)
+    return cast("Transport", value)
 
 
 @attrs.frozen

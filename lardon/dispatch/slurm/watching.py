@@ -9,9 +9,9 @@ from typing import Final
 
 from lardon.clock import Clock
 from lardon.dispatch.errors import BackendClosed, DispatchError
-from lardon.dispatch.memory.stream import MemoryStream
 from lardon.dispatch.model import Observation, Ref
 from lardon.dispatch.slurm.detached import begin
+from lardon.dispatch.stream import BufferedStream
 
 SLOWEST: Final = 20
 """A cluster that does not answer is asked ever less, down to once in so many intervals."""
@@ -47,7 +47,7 @@ class Poller:
         # Guards the attributes below; notified on close. Taken before a stream's own lock; the
         # cluster is asked with it released.
         self._changed = threading.Condition()
-        self._watchers: list[tuple[MemoryStream, Seen]] = []
+        self._watchers: list[tuple[BufferedStream, Seen]] = []
         self._polls = False
         self._closed = False
         # Which question was told of last: an older answer that comes later is old news.
@@ -59,7 +59,7 @@ class Poller:
         with self._changed:
             return bool(self._watchers)
 
-    def add(self, make: Callable[[list[Observation]], MemoryStream]) -> MemoryStream:
+    def add(self, make: Callable[[list[Observation]], BufferedStream]) -> BufferedStream:
         """Return a new stream that begins with everything there is; it asks the cluster."""
         seen = dict(self._look(frozenset()))
         stream = make(list(seen.values()))

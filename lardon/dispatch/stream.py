@@ -1,4 +1,4 @@
-"""What a watcher of a backend in memory reads from."""
+"""What a watcher reads from: changes that somebody else sends, up to so many at a time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 _CANCEL_LOOK_S: Final = 0.05
 
 
-class MemoryStream:
+class BufferedStream:
     """
     The observations for one watcher; see `lardon.dispatch.spi.WatchStream`.
 
-    The world sends to it from inside the calls that change an object; any thread may read.
+    Whoever learns of a change sends it, and never waits for the reader; any thread may read.
+
+    Args:
+        first: What it begins with, which does not count as being behind.
+        room: How many changes the reader may be behind; one more ends the stream.
+        clock: What the timeout of `get` is measured with.
+        cancel: Ends the stream once it is set; None is never.
+
     """
 
     def __init__(
@@ -34,7 +41,7 @@ class MemoryStream:
         clock: Clock,
         cancel: threading.Event | None,
     ) -> None:
-        # Guards the two deques and the flag. Taken inside the world's lock, or alone.
+        # Guards the two deques and the flag. Taken inside the sender's lock, or alone.
         self._condition = threading.Condition()
         # What the watcher begins with, which does not count as being behind.
         self._first = collections.deque(first)
