@@ -10,12 +10,13 @@ import attrs
 
 from lardon.dispatch.enums import Cause, Shape, State
 from lardon.dispatch.errors import ExpiredError, OutcomeUnknown, RefusedError
-from lardon.dispatch.memory import MemoryBackend, MemoryStream
+from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.memory.kubeflow import KubeflowScheduler
 from lardon.dispatch.memory.record import Record
 from lardon.dispatch.memory.scheduler import Scheduler
 from lardon.dispatch.memory.slurm import SlurmScheduler
 from lardon.dispatch.model import CallMeta, HoldMeta, JobSpec, Observation, Ref
+from lardon.dispatch.stream import BufferedStream
 
 
 class StartsOpen(SlurmScheduler):
@@ -198,7 +199,7 @@ class NeverWraps(SlurmScheduler):
         return record.ref
 
 
-class BeginsAndEnds(MemoryStream):
+class BeginsAndEnds(BufferedStream):
     """A stream ends before it has told of anything."""
 
     def __init__(self, first: Any, **rest: Any) -> None:
@@ -298,7 +299,7 @@ class RequeuesEverywhere(MemoryBackend):
         return ref
 
 
-class LosesChanges(MemoryStream):
+class LosesChanges(BufferedStream):
     """A full buffer drops what does not fit."""
 
     def send(self, observation: Observation) -> None:
@@ -306,28 +307,28 @@ class LosesChanges(MemoryStream):
             super().send(observation)
 
 
-class BeginsEmpty(MemoryStream):
+class BeginsEmpty(BufferedStream):
     """A stream begins with nothing."""
 
     def __init__(self, first: Any, **rest: Any) -> None:
         super().__init__([], **rest)
 
 
-class OutlivesItsCancel(MemoryStream):
+class OutlivesItsCancel(BufferedStream):
     """The cancel event is not looked at."""
 
     def __init__(self, first: Any, **rest: Any) -> None:
         super().__init__(first, **{**rest, "cancel": None})
 
 
-def _with_streams(kind: type[MemoryStream]) -> type[MemoryBackend]:
+def _with_streams(kind: type[BufferedStream]) -> type[MemoryBackend]:
     class Watched(MemoryBackend):
-        def watch(self, cancel: Any = None) -> MemoryStream:
+        def watch(self, cancel: Any = None) -> BufferedStream:
             stream = super().watch(cancel)
             first = [record.observation() for record in self._world.records.values()]
             room, clock = self._world.settings.watch_buffer, self._world.clock
             other = kind(first, room=room, clock=clock, cancel=cancel)
-            streams: list[MemoryStream] = self._world._streams
+            streams: list[BufferedStream] = self._world._streams
             streams[streams.index(stream)] = other
             self._streams[self._streams.index(stream)] = other
             return other

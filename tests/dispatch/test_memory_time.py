@@ -25,11 +25,11 @@ from lardon.dispatch.errors import (
 from lardon.dispatch.memory import (
     MemoryBackend,
     MemoryEnvironment,
-    MemoryStream,
     answer_lost,
     call_started_at,
 )
 from lardon.dispatch.model import HOLD_BASE, CallMeta, HoldMeta, Observation, Ref
+from lardon.dispatch.stream import BufferedStream
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import JOB, OTHER, call, holding, kubeflow, running, see, slurm, spec
 
@@ -179,7 +179,7 @@ def test_it_starts_no_thread_and_the_clock_drives_everything(
         assert (seen[-1].state, seen[-1].cause) == (State.RUNNING, Cause.UNKNOWN)
 
 
-def drained(stream: MemoryStream, backend: MemoryBackend) -> list[Observation]:
+def drained(stream: BufferedStream, backend: MemoryBackend) -> list[Observation]:
     # Any call lets happen what was due.
     backend.find(JOB)
     found = []

@@ -23,13 +23,13 @@ from lardon.dispatch.enums import Cause, Shape, State
 from lardon.dispatch.errors import DispatchError, WatchClosed
 from lardon.dispatch.memory import (
     MemoryBackend,
-    MemoryStream,
     Truth,
     answer_lost,
     call_started_at,
     crash_between_steps,
 )
 from lardon.dispatch.model import CallMeta, HoldMeta, Observation, Ref
+from lardon.dispatch.stream import BufferedStream
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import JOB, OTHER, spec
 
@@ -58,7 +58,7 @@ class Cluster(RuleBasedStateMachine):
         self.submissions = 0
         self.attempts: set[str] = set()
         self.told: dict[Ref, Observation] = {}
-        self.stream: MemoryStream = self.backend.watch()
+        self.stream: BufferedStream = self.backend.watch()
 
     def ref(self, which: int) -> Ref:
         return self.refs[which % len(self.refs)]

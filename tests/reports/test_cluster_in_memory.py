@@ -11,8 +11,9 @@ import pytest
 
 from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.errors import DispatchError, OutcomeUnknown
-from lardon.dispatch.memory import MemoryBackend, MemoryStream, answer_lost
+from lardon.dispatch.memory import MemoryBackend, answer_lost
 from lardon.dispatch.model import CallMeta, HoldMeta, JobSpec, Observation, Ref
+from lardon.dispatch.stream import BufferedStream
 from lardon.testing import ManualClock
 
 JOB: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -84,7 +85,7 @@ def test_h109_what_happens_can_make_something_due_at_once_or_take_it_away() -> N
     ]
 
 
-def all_of(stream: MemoryStream) -> list[Observation]:
+def all_of(stream: BufferedStream) -> list[Observation]:
     found = []
     try:
         while True:

@@ -18,14 +18,10 @@ from lardon.dispatch.memory.record import Truth
 from lardon.dispatch.memory.settings import MemorySettings
 from lardon.dispatch.registry import register
 
-# Both backends use it; here it keeps the name under which it became known.
-from lardon.dispatch.stream import BufferedStream as MemoryStream
-
 __all__ = [
     "MemoryBackend",
     "MemoryEnvironment",
     "MemorySettings",
-    "MemoryStream",
     "Shape",
     "Truth",
     "answer_lost",
