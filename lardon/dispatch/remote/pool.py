@@ -9,18 +9,17 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from lardon.clock import Clock, MachineClock, checked_timeout
+from lardon.dispatch.enums import UnmatchedPolicy
 from lardon.dispatch.errors import InvalidError, NotFoundError
-from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.model import JobSpec
-from lardon.dispatch.records import FileRecords, MemoryRecords, Records
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.remote.capacity import Limits
+from lardon.dispatch.remote.core import operator_of, supervisor_of
 from lardon.dispatch.remote.errors import PoolClosed
 from lardon.dispatch.remote.function import write_call
 from lardon.dispatch.remote.handle import RemoteHandle
@@ -33,8 +32,7 @@ from lardon.dispatch.remote.options import (
     check_policy,
 )
 from lardon.dispatch.remote.waiter import Waiter
-from lardon.dispatch.rules import some_text
-from lardon.dispatch.supervisor import SKEW_S, Supervisor
+from lardon.dispatch.rules import member, some_text
 from lardon.dispatch.ulid import UlidSequence
 from lardon.errors import InvalidEstimate
 from lardon.governor.checks import refuse
@@ -43,10 +41,11 @@ from lardon.governor.estimate import ResourceEstimate
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from lardon.dispatch.model import Observation
+    from lardon.dispatch.records import Records
     from lardon.dispatch.spi import Backend
     from lardon.governor.governor import Governor
 
-_JOBS: Final = "jobs"
 _CALLS: Final = "calls"
 
 
@@ -72,9 +71,11 @@ class RemotePool:
         records: Another store of records than the folder's.
         clock: What time it is; None is the machine's.
         timings: How patient the pool is.
+        unmatched: What to do with objects that no record claims; see `Supervisor`.
 
     Raises:
         InvalidError: an argument breaks its rule; the error names it.
+        UnsupportedError: the backend is not safe to start with, or cannot show such objects.
 
     """
 
@@ -90,27 +91,18 @@ class RemotePool:
         records: Records | None = None,
         clock: Clock | None = None,
         timings: PoolTimings = PoolTimings(),  # noqa: B008  a frozen value
+        unmatched: UnmatchedPolicy = UnmatchedPolicy.LEAVE,
     ) -> None:
         limits = Limits(jobs=jobs, cpus=cpus, gpus=gpus, ram_bytes=ram_bytes)
+        unmatched = member(UnmatchedPolicy)("unmatched", unmatched)
         self._clock: Clock = MachineClock() if clock is None else clock
         self._folder = None if folder is None else Path(folder).absolute()
-        if records is None:
-            kept_in = self._folder
-            records = MemoryRecords() if kept_in is None else FileRecords(kept_in / _JOBS)
-        self._records = records
-        self._operator = Operator(
-            backend,
-            records,
-            self._clock,
-            call_timeout_s=timings.call_timeout_s,
-            poll_s=timings.poll_s,
-        )
+        self._operator = operator_of(backend, records, self._folder, self._clock, timings)
+        self._records = self._operator.records
         self._governor = limits.governor(self._clock)
-        name = f"pool-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        lease_s = timings.lease_s
-        supervisor = Supervisor(name, self._operator, lease_s=lease_s, skew_s=min(SKEW_S, lease_s))
+        self._supervisor = supervisor_of(self._operator, timings, unmatched)
         self._line = Line(
-            self._operator, supervisor, self._governor, limits, timings.result_patience_s
+            self._operator, self._supervisor, self._governor, limits, timings.result_patience_s
         )
         self._owner_pid = os.getpid()
         self._waiter = Waiter(self._line.turn, self._let_go, self._clock, timings.poll_s)
@@ -296,6 +288,10 @@ class RemotePool:
         with self._waiter.lock:
             self._handles.pop(handle.id, None)
             self._names.discard(name)
+
+    def unmatched(self) -> tuple[Observation, ...]:
+        """Return the objects that no record claims; see `Supervisor.unmatched`."""
+        return self._supervisor.unmatched()
 
     @property
     def governor(self) -> Governor:
