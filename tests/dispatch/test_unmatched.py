@@ -29,6 +29,7 @@ from lardon.dispatch.memory import MemoryBackend, answer_lost
 from lardon.dispatch.model import Declarations
 from lardon.dispatch.names import job_of
 from lardon.dispatch.records import MemoryRecords
+from lardon.dispatch.remote import PoolTimings
 from lardon.dispatch.supervisor import Supervisor
 from lardon.dispatch.unmatched import SHOWN_S, Stray, SweepTerms, grace_of, live_after, sweep
 from lardon.testing import ManualClock
@@ -386,6 +387,20 @@ def test_a_job_that_is_submitted_while_the_stream_is_read_is_no_stray(
     assert [core.stands(mine) for mine in core.env.refs()] == [True]
 
 
+def test_a_record_that_a_listing_has_missed_counts(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is read while a file in it is replaced may not show that file."""
+    other = attrs.evolve(SPEC, id=f"{JOB[:-1]}W")
+    core.operator.submit(SPEC)
+    core.operator.submit(other)
+    core.backend.start(SPEC)
+    monkeypatch.setattr(core.records, "jobs", lambda: [other.id])
+    one = core.supervisor(STOP, 0)
+    list(one.sweep())
+    assert refs(one) == []
+
+
 def test_a_record_that_comes_back_right_before_the_stop_prevents_it(core: Core) -> None:
     one = core.supervisor(STOP, 0)
     mine = core.backend.start(SPEC)
@@ -439,8 +454,12 @@ def test_a_stop_that_raises_what_no_backend_should_does_not_end_the_turn(
     assert not core.stands(stray)
 
 
-def test_a_stream_that_ended_is_replaced_by_one_that_tells_all(clock: ManualClock) -> None:
-    core = Core(clock, watch_buffer=1)
+@pytest.mark.parametrize("shape", list(Shape))
+def test_a_stream_that_ended_is_replaced_by_one_that_tells_all(
+    clock: ManualClock, shape: Shape
+) -> None:
+    """On Kubeflow nothing tells of what was deleted meanwhile, but that it is not there."""
+    core = Core(clock, shape, watch_buffer=1)
     one = core.supervisor(REPORT)
     gone = core.stray()
     one.turn()
@@ -585,12 +604,11 @@ def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
 
 def test_a_pool_stops_strays_and_lets_go_at_its_end(cluster: RemoteCluster) -> None:
     stray = cluster.backend.start(SPEC)
-    pool = cluster.pool(unmatched="stop")
+    pool = cluster.pool(unmatched="stop", timings=PoolTimings(unmatched_grace_s=20))
     handle = pool.submit(["work"], estimate=ONE)
     cluster.passes()
     assert [one.ref for one in pool.unmatched()] == [stray]
-    for _ in range(5):
-        cluster.passes()
+    cluster.passes(5)
     assert cluster.env.truth(stray).state is State.ENDED
     assert cluster.env.truth(cluster.ref(handle)).state is State.PENDING
     pool.close(wait=False)
