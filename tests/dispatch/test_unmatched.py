@@ -396,7 +396,7 @@ def test_a_record_that_a_listing_has_missed_counts(
     core.operator.submit(other)
     core.backend.start(SPEC)
     monkeypatch.setattr(core.records, "jobs", lambda: [other.id])
-    one = core.supervisor(STOP, 0)
+    one = core.supervisor(REPORT, 0)
     list(one.sweep())
     assert refs(one) == []
 
