@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from lardon.dispatch.enums import Capability, Shape, State, Tristate, UnmatchedPolicy
+from lardon.dispatch.enums import State, UnmatchedPolicy
 from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.memory import MemoryBackend
-from lardon.dispatch.model import Support
 from lardon.dispatch.sim.agenda import Agenda
 from lardon.dispatch.sim.cluster import Cluster
+from lardon.dispatch.sim.cluster_settings import cluster_settings
 from lardon.dispatch.sim.faults import CallLog, FaultyBackend
 from lardon.dispatch.sim.invariants import Judge
 from lardon.dispatch.sim.people import People
@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.model import Ref
 
-# Short, so that a run of few steps sees leases change hands and records being purged.
+# Short, so that a run of few steps sees leases change hands.
 _LEASE_S: Final = 60.0
 _SKEW_S: Final = 2.0
-_CALL_BOUND_S: Final = 20.0
 _CALL_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 5.0
-_MIN_JOB_AGE_S: Final = 90.0
-_SLURMD_TIMEOUT_S: Final = 40.0
-_EVIDENCE_WINDOW_S: Final = 60.0
 # Three looks long.
 _GRACE_S: Final = 2 * _POLL_S
 # How often a supervisor looks for objects that no record claims, if it does at all.
@@ -93,7 +89,7 @@ class Simulation:
             skew_s=_SKEW_S,
         )
         self._make_operator = make_operator
-        self._backend = MemoryBackend(clock=self.clock, **self._cluster_settings())
+        self._backend = MemoryBackend(clock=self.clock, **cluster_settings(setting.shape, self.rng))
         self.log = CallLog(self._called)
         env = self._backend.env()
         self.sweeps = SweepJudge(self.records, env, self.clock, setting.unmatched, _GRACE_S)
@@ -112,28 +108,6 @@ class Simulation:
         self._crashes = 0
 
     # Making
-
-    def _cluster_settings(self) -> dict[str, object]:
-        rng = self.rng
-        settings: dict[str, object] = {
-            "shape": self.setting.shape,
-            "call_bound_s": _CALL_BOUND_S,
-            "min_job_age_s": _MIN_JOB_AGE_S,
-            "slurmd_timeout_s": _SLURMD_TIMEOUT_S,
-            "evidence_window_s": _EVIDENCE_WINDOW_S,
-            # Small enough that streams end now and then.
-            "watch_buffer": rng.choice([1, 100]),
-        }
-        if self.setting.shape is Shape.SLURM:
-            settings["max_job_id"] = rng.choice([12, 1000])
-            resets = settings["requeue_resets_submit_time"] = rng.choice([False, True])
-            settings["capabilities"] = {
-                Capability.REQUEUE_ENDED: Support(rng.choice([Tristate.YES, Tristate.NO])),
-                # Else an object that was put back, and purged before anybody looked, would be
-                # one that nobody has ever heard of: its old identity names nothing.
-                Capability.ACCOUNTING_HISTORY: Support(Tristate.YES if resets else Tristate.NO),
-            }
-        return settings
 
     def _operator(self, backend: object) -> Operator:
         return self._make_operator(
