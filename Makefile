@@ -51,7 +51,7 @@ coverage: $(VENV)/.has-dev  ## the tests with branch coverage; governor, queue a
 	$(PY) -m coverage report --include='lardon/governor/*,lardon/queue/*,lardon/locality/*' --fail-under=100
 
 soak: $(VENV)/.has-dev  ## 10,000 simulated runs of the core of dispatch (some minutes)
-	$(PY) -m lardon.dispatch.sim --runs 5000 --shape both
+	$(PY) -m lardon.dispatch.sim --runs 1700 --shape both --unmatched each
 
 examples: $(VENV)/.has-examples  ## run every example without a screen, one after the other
 	@for example in examples/*.py; do \

@@ -11,7 +11,16 @@ The same governed work on other machines: jobs on a cluster, behind one interfac
 `import lardon` does not import this package, so who does not use it does not pay for it.
 """
 
-from lardon.dispatch.enums import Action, Capability, Cause, Shape, Source, State, Tristate
+from lardon.dispatch.enums import (
+    Action,
+    Capability,
+    Cause,
+    Shape,
+    Source,
+    State,
+    Tristate,
+    UnmatchedPolicy,
+)
 from lardon.dispatch.errors import (
     BackendClosed,
     CrashedError,
@@ -76,6 +85,7 @@ __all__ = [
     "Operator",
     "Observer",
     "Supervisor",
+    "UnmatchedPolicy",
     "JobRecord",
     "JobView",
     "Outcome",

@@ -101,3 +101,23 @@ class Shape(ClosedEnum):
     """Names repeat, starting is gated, a lost node ends its jobs, a hold keeps from starting."""
     KUBEFLOW = "kubeflow"
     """Names are unique, a stop deletes, a lost node wedges its jobs, a hold ends a running one."""
+
+
+class UnmatchedPolicy(ClosedEnum):
+    """
+    What to do with objects that no record claims.
+
+    Such an object has a name of ours, has not ended, and the store knows no job of it. None of
+    these adopts it: an object does not tell the command, the policy and the history that a
+    record is made of.
+    """
+
+    LEAVE = "leave"
+    """They are neither looked for nor touched."""
+    REPORT = "report"
+    """They are looked for, logged once each, and listed."""
+    STOP = "stop"
+    """
+    They are reported, and stopped. Only for an account of which every job is in this one store:
+    two stores on one account would stop each other's jobs.
+    """

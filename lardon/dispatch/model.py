@@ -14,6 +14,7 @@ import attrs
 
 from lardon.dispatch.enums import Action, Capability, Cause, Source, State, Tristate
 from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.names import job_name, submission_name
 from lardon.dispatch.rules import (
     any_text,
     apply_rules,
@@ -119,12 +120,12 @@ class JobSpec:
     @property
     def name(self) -> str:
         """The name that all objects of the job share, where names may repeat (Slurm)."""
-        return f"dj-{self.id}"
+        return job_name(self.id)
 
     @property
     def submission_name(self) -> str:
         """The name of this submission alone, where names are unique (Kubeflow)."""
-        return f"dj-{self.id.lower()}-s{self.submission}"
+        return submission_name(self.id, self.submission)
 
 
 @attrs.frozen(field_transformer=apply_rules)

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from lardon.dispatch.errors import DispatchError
+from lardon.dispatch.enums import UnmatchedPolicy
+from lardon.dispatch.errors import DispatchError, NotFoundError
 from lardon.dispatch.job_record import JobRecord, Lease
 from lardon.dispatch.parts import checked_operator
 from lardon.dispatch.planning import Plan, plan
 from lardon.dispatch.records import RecordConflict
 from lardon.dispatch.rules import seconds, some_text
+from lardon.dispatch.sweeping import Sweeper
 
 if TYPE_CHECKING:
     from lardon.dispatch.job_operator import Operator
+    from lardon.dispatch.model import Observation
     from lardon.dispatch.sight import Sight
 
 _log: Final = logging.getLogger("lardon.dispatch")
@@ -44,22 +47,35 @@ class Supervisor:
     Args:
         name: Names this supervisor among all that ever serve these records.
         operator: Who makes the calls.
+        unmatched: What to do with objects that no record claims, a member or its text.
+            `UnmatchedPolicy.STOP` is only for an account of which every job is in this store.
+        unmatched_grace_s: For how many seconds an object has to be seen without a record
+            before it is logged or stopped; None is the call bound, and at least a minute.
         lease_s: How long a lease lasts that is not renewed.
         skew_s: How far the clocks of two supervisors may be apart: a lease is taken over so
             long after it ran out.
 
     Raises:
-        InvalidError: the name is empty, the operator is none, or one of the two times is none.
+        InvalidError: the name is empty, the operator or the policy is none, or one of the times.
+        UnsupportedError: *unmatched* asks for a look, and the backend is no `Watcher`.
 
     """
 
     def __init__(
-        self, name: str, operator: Operator, *, lease_s: float = LEASE_S, skew_s: float = SKEW_S
+        self,
+        name: str,
+        operator: Operator,
+        *,
+        unmatched: UnmatchedPolicy = UnmatchedPolicy.LEAVE,
+        unmatched_grace_s: float | None = None,
+        lease_s: float = LEASE_S,
+        skew_s: float = SKEW_S,
     ) -> None:
         self.name = some_text("name", name)
         self._operator = checked_operator(operator)
         self._lease = datetime.timedelta(seconds=seconds(above=0)("lease_s", lease_s))
         self._skew = datetime.timedelta(seconds=seconds()("skew_s", skew_s))
+        self._sweeper = Sweeper(name, operator, unmatched, unmatched_grace_s)
         # When each job is to be looked at again. It is worked out anew after a crash.
         self._wake: dict[str, datetime.datetime] = {}
         self._over: set[str] = set()
@@ -69,14 +85,19 @@ class Supervisor:
         """
         Do everything that is due now; return when to come again, or None: nothing is left.
 
-        A scheduler that does not answer is logged and asked again after ``poll_s``.
+        A scheduler that does not answer is logged and asked again after ``poll_s``. Who looks
+        for objects that no record claims comes again at least so often, whatever is left.
         """
         for _ in range(_MOST_STEPS):
             due = [record for record in self._mine() if self._is_due(record.id)]
             if not due:
                 break
             self._serve(due)
-        return min(self._wake.values(), default=None)
+        if self._sweeper.is_due():
+            for _ in self.sweep():
+                pass
+        wakes = (*self._wake.values(), self._sweeper.wake_at)
+        return min((one for one in wakes if one is not None), default=None)
 
     def wake(self, job: str) -> None:
         """Look at a job in the next turn, because something was asked for it."""
@@ -88,8 +109,10 @@ class Supervisor:
         Give every lease back, so that another supervisor need not wait for its end.
 
         For the end of a process that means to end; afterwards this one acts on nothing that
-        somebody else has taken. Blocks as long as the store takes.
+        somebody else has taken, and looks for no unmatched objects (`close`). Blocks as long
+        as the store takes.
         """
+        self.close()
         now = self._operator.clock.wall()
 
         def given_back(record: JobRecord) -> JobRecord:
@@ -120,20 +143,55 @@ class Supervisor:
             return
         yield from self._act(record, self._operator.observer.look(record))
 
+    # Objects that no record claims
+
+    def unmatched(self) -> tuple[Observation, ...]:
+        """
+        Return the objects that no record claimed at the last look, the oldest first.
+
+        Those that have been so for less than the grace are among them. Empty for
+        `UnmatchedPolicy.LEAVE`. Any thread may call; nobody is asked.
+        """
+        return self._sweeper.unmatched()
+
+    def sweep(self) -> Iterator[str]:
+        """
+        Look for objects that no record claims, and stop before every step that others can see.
+
+        It is to this what `steps` is to a job, and yields ``watch``, ``match``, and ``stop``
+        for each object that is to be stopped. Nothing for `UnmatchedPolicy.LEAVE`.
+        """
+        yield from self._sweeper.steps()
+
+    def close(self) -> None:
+        """
+        Let go of what unmatched objects are looked for with, and look for none any more.
+
+        Jobs go on being served, and leases stay: see `hand_over`. Closing twice is harmless.
+        Call it on the thread that makes the turns, or once there are no more.
+        """
+        self._sweeper.close()
+
     # One turn
 
     def _mine(self) -> list[JobRecord]:
         found = []
         records = self._operator.records
         jobs = records.jobs()
-        for job in self._wake.keys() - set(jobs):  # its record was removed by somebody else
-            del self._wake[job]
-            self._plans.pop(job, None)
+        self._drop_all_but(frozenset(jobs))
         for job in jobs:
             record = None if job in self._over else records.load(job)
             if record is not None and self._may_act(record):
                 found.append(record)
         return found
+
+    def _drop_all_but(self, jobs: frozenset[str]) -> None:
+        """Forget what was removed from the store: it is never due again."""
+        for job in [one for one in self._wake if one not in jobs]:
+            del self._wake[job]
+        for job in [one for one in self._plans if one not in jobs]:
+            del self._plans[job]
+        self._over &= jobs
 
     def _is_due(self, job: str) -> bool:
         now = self._operator.clock.wall()
@@ -201,7 +259,10 @@ class Supervisor:
                 exc_info=answer.error,
             )
         yield "note"
-        self._operator.note(stored, decided.call, answer)
+        try:
+            self._operator.note(stored, decided.call, answer)
+        except NotFoundError:
+            _log.warning("%s: the record of job %s was removed meanwhile", self.name, record.id)
 
     def _decide(self, record: JobRecord, sight: Sight) -> Plan:
         return plan(record, sight, self._operator.terms)

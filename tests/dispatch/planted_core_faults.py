@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
 from lardon.dispatch.answering import Answer
+from lardon.dispatch.enums import UnmatchedPolicy
+from lardon.dispatch.errors import DispatchError, WatchClosed
 from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.job_record import JobRecord, Operation, PendingCall
 from lardon.dispatch.model import Cessation
 from lardon.dispatch.planning import Plan
-from lardon.dispatch.records import RecordConflict
+from lardon.dispatch.records import MemoryRecords, RecordConflict
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.sight import Sight
+from lardon.dispatch.spi import WatchStream
 from lardon.dispatch.supervisor import Supervisor
+from lardon.dispatch.sweeping import Sweeper
+from lardon.dispatch.unmatched import Stray
 
 
 class DecidesOnTheUnknown(Supervisor):
@@ -92,7 +100,8 @@ class StoresWithoutLooking(Supervisor):
 
     def _store(self, before: JobRecord, decided: Plan) -> JobRecord | None:
         newest = self._operator.records.load(before.id)
-        assert newest is not None
+        if newest is None:
+            return None  # it was removed
         record = attrs.evolve(decided.record, version=newest.version)
         try:
             return self._operator.records.save(record)
@@ -164,6 +173,75 @@ class OpensAtOnce(Supervisor):
         opening = attrs.evolve(call, operation=Operation.OPEN)
         calls = tuple(opening if one.number == call.number else one for one in plan.record.calls)
         return attrs.evolve(plan, call=opening, record=attrs.evolve(plan.record, calls=calls))
+
+
+class StopsUnderReport(Supervisor):
+    """Stops what it is to report."""
+
+    def __init__(self, name: str, operator: Operator, **how: Any) -> None:
+        super().__init__(name, operator, **how)
+        self._sweeper.terms = attrs.evolve(self._sweeper.terms, policy=UnmatchedPolicy.STOP)
+
+
+class KnowsNoGrace(Supervisor):
+    """Stops an object as soon as it sees no record of it."""
+
+    def __init__(self, name: str, operator: Operator, **how: Any) -> None:
+        super().__init__(name, operator, **{**how, "unmatched_grace_s": 0.0})
+
+
+class LooksForNoStrays(Supervisor):
+    """Does as if it had been told to leave them."""
+
+    def sweep(self) -> Iterator[str]:
+        return iter(())
+
+
+class StopsWithoutLookingAgain(Supervisor):
+    """Stops what had no record when it decided to."""
+
+    def __init__(self, name: str, operator: Operator, **how: Any) -> None:
+        super().__init__(name, operator, **how)
+        self._sweeper = _Blind(name, operator, how["unmatched"], how["unmatched_grace_s"])
+
+
+class _Blind(Sweeper):
+    def _stop(self, one: Stray) -> None:
+        with contextlib.suppress(DispatchError):
+            self._operator.backend.stop(one.ref)
+
+
+class KnowsNoRecord(Supervisor):
+    """Takes every object for one that no record claims."""
+
+    def __init__(self, name: str, operator: Operator, **how: Any) -> None:
+        super().__init__(name, _without_records(operator), **how)
+        self._operator = operator
+
+
+def _without_records(operator: Operator) -> Operator:
+    terms = operator.terms
+    return Operator(
+        operator.backend,
+        MemoryRecords(),
+        operator.clock,
+        call_timeout_s=terms.call_timeout_s,
+        poll_s=terms.poll_s,
+    )
+
+
+class WatchesOnce(Supervisor):
+    """Takes a stream that ended for one that has nothing to tell."""
+
+    def __init__(self, name: str, operator: Operator, **how: Any) -> None:
+        super().__init__(name, operator, **how)
+        self._sweeper = _Deaf(name, operator, how["unmatched"], how["unmatched_grace_s"])
+
+
+class _Deaf(Sweeper):
+    def _read(self, stream: WatchStream) -> None:
+        with contextlib.suppress(WatchClosed):
+            super()._read(stream)
 
 
 def _without_call(plan: Plan) -> Plan:

@@ -18,7 +18,7 @@ import pytest
 from lardon.dispatch import InvalidError
 from lardon.dispatch.conformance import Lacking
 from lardon.dispatch.conformance.core import CORE_CHECKS, CoreHarness, core_checks
-from lardon.dispatch.enums import Shape
+from lardon.dispatch.enums import Shape, UnmatchedPolicy
 from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.model import JobSpec, Ref
@@ -33,10 +33,14 @@ from tests.dispatch.planted_core_faults import (
     IgnoresHolds,
     IgnoresStops,
     KeepsDuplicates,
+    KnowsNoGrace,
     KnowsNoLease,
     KnowsNoLimit,
+    KnowsNoRecord,
+    LooksForNoStrays,
     OpensAtOnce,
     RecoversNothing,
+    StopsUnderReport,
     TakesNothingOver,
     TrustsEveryEnd,
     WritesNothingDown,
@@ -66,6 +70,12 @@ class MemoryCoreHarness(MemoryHarness, CoreHarness):  # type: ignore[misc]  # a 
 
     def supervisor(self, name: str, operator: Operator) -> Supervisor:
         return self._supervisor(name, operator, lease_s=self.lease_s, skew_s=0)
+
+    def sweeper(
+        self, name: str, operator: Operator, unmatched: UnmatchedPolicy, grace_s: float
+    ) -> Supervisor:
+        how: dict[str, Any] = {"unmatched": unmatched, "unmatched_grace_s": grace_s}
+        return self._supervisor(name, operator, lease_s=self.lease_s, skew_s=0, **how)
 
     def recover_node(self, ref: Ref) -> None:
         self.env.recover_node(self.env.truth(ref).nodes[0])
@@ -130,6 +140,12 @@ FAULTS: Final[Mapping[str, dict[str, Any]]] = {
     "C15": {"shape": SLURM, "supervisor": TrustsEveryEnd},
     "C15-kubeflow": {"shape": KUBEFLOW, "supervisor": TrustsEveryEnd},
     "C16": {"shape": SLURM, "supervisor": RecoversNothing},
+    "C17": {"shape": SLURM, "supervisor": StopsUnderReport},
+    "C17-kubeflow": {"shape": KUBEFLOW, "supervisor": KnowsNoRecord},
+    "C18": {"shape": SLURM, "supervisor": KnowsNoGrace},
+    "C18-kubeflow": {"shape": KUBEFLOW, "supervisor": KnowsNoGrace},
+    "C18-no-record": {"shape": KUBEFLOW, "supervisor": KnowsNoRecord},
+    "C18-never-stopped": {"shape": SLURM, "supervisor": LooksForNoStrays},
 }
 
 
@@ -145,7 +161,7 @@ def test_a_planted_fault_fails_the_check_that_is_named_for_it(name: str) -> None
 
 def test_the_checks_of_the_document_are_there() -> None:
     """Section 3 of dispatch.md names six rules; each has a check, and the numbers are a line."""
-    assert [check.number for check in CORE_CHECKS] == list(range(1, 17))
+    assert [check.number for check in CORE_CHECKS] == list(range(1, 19))
     names = " ".join(check.name for check in CORE_CHECKS)
     for words in (
         "no-second-execution",

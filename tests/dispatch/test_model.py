@@ -440,4 +440,5 @@ def test_the_model_imports_nothing_that_acts() -> None:
                     "lardon.governor.checks",
                 }
 
-    assert seen == {"model", "recovery", "enums", "errors", "frozen_map", "rules", "ulid"}
+    reached = {"enums", "errors", "frozen_map", "names", "rules", "ulid"}
+    assert seen == {"model", "recovery"} | reached

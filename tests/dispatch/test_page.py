@@ -47,6 +47,7 @@ INSIDE: Final = {
     "setting",
     "dump",
     "crashes",
+    "swept",
     "unknown",
     "fingerprint",
     "on_waiter",

@@ -47,6 +47,7 @@ CALLS: Final[dict[str, Callable[[RemotePool], object]]] = {
     "handles": lambda pool: pool.handles(),
     "forget": lambda pool: pool.forget("over"),
     "statistics": lambda pool: pool.statistics(),
+    "unmatched": lambda pool: pool.unmatched(),
     "join": lambda pool: pool.join(1.0),
     "wait_parked": lambda pool: pool.wait_parked(1.0),
     "close": lambda pool: pool.close(),

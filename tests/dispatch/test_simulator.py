@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from lardon.dispatch import InvalidError
-from lardon.dispatch.enums import Shape
+from lardon.dispatch.enums import Shape, UnmatchedPolicy
 from lardon.dispatch.sim import Setting, Simulation, Violation, simulate
 from lardon.dispatch.sim.__main__ import main
 
@@ -25,15 +25,19 @@ RUNS: Final = 130
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("policy", list(UnmatchedPolicy))
 @pytest.mark.parametrize("shape", list(Shape))
-def test_every_invariant_holds_in_some_hundred_runs(shape: Shape) -> None:
+def test_every_invariant_holds_in_some_hundred_runs(shape: Shape, policy: UnmatchedPolicy) -> None:
     """`make soak` makes 10,000 of them."""
-    reports = [simulate(Setting(seed=seed, shape=shape)) for seed in range(RUNS)]
+    settings = [Setting(seed=seed, shape=shape, unmatched=policy) for seed in range(RUNS)]
+    reports = [simulate(setting) for setting in settings]
 
     # They are no runs in which nothing happened.
     assert sum(report.executions for report in reports) > 2 * RUNS
     assert sum(report.unknown for report in reports) > RUNS // 2
     assert sum(report.crashes for report in reports) > RUNS
+    swept = sum(report.swept for report in reports)
+    assert swept > RUNS if policy is UnmatchedPolicy.STOP else swept == 0
 
 
 @pytest.mark.slow
@@ -67,6 +71,7 @@ def test_a_run_is_replayed_up_to_a_step_and_shows_what_is_so() -> None:
         ({"seed": 1, "shape": "slurmy"}, "shape"),
         ({"seed": 1, "supervisors": 0}, "supervisors"),
         ({"seed": 1, "quiet_bound_s": 0}, "quiet_bound_s"),
+        ({"seed": 1, "unmatched": "adopt"}, "unmatched"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(fields: dict[str, object], path: str) -> None:
@@ -79,10 +84,11 @@ def test_a_wrong_setting_is_refused_by_name(fields: dict[str, object], path: str
 def test_the_command_makes_runs_and_counts_what_happened(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["--seed", "3", "--runs", "2", "--shape", "both"]) == 0
+    both = ["--shape", "both", "--unmatched", "each"]
+    assert main(["--seed", "3", "--runs", "2", *both]) == 0
 
     printed = capsys.readouterr().out
-    assert "4 runs in" in printed
+    assert "12 runs in" in printed
     assert "every invariant held" in printed
 
 
@@ -106,7 +112,8 @@ def test_the_command_tells_how_to_see_a_violation_again(
     assert main(["--seed", "3"]) == 1
     printed = capsys.readouterr().out
     assert "VIOLATION: two of them run (seed 3, step 0)" in printed
-    assert "--seed 3 --shape slurm --supervisors 2 --jobs 3 --steps 250 --stop-at 0" in printed
+    assert "--seed 3 --shape slurm --supervisors 2 --jobs 3 --steps 250" in printed
+    assert "--unmatched leave --stop-at 0" in printed
 
 
 def test_a_wrong_argument_of_the_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

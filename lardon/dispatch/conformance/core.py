@@ -24,6 +24,7 @@ from lardon.dispatch.records import MemoryRecords, Records
 from lardon.dispatch.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from lardon.dispatch.enums import UnmatchedPolicy
     from lardon.dispatch.model import Ref
     from lardon.dispatch.spi import Backend
 
@@ -35,7 +36,7 @@ class CoreHarness(Harness):
     """
     A harness that also says what the core is made of; only `backend` must be given.
 
-    Override `operator` or `supervisor` to check a core of your own.
+    Override `operator`, `supervisor` or `sweeper` to check a core of your own.
     """
 
     lease_s: float = 60.0
@@ -60,6 +61,19 @@ class CoreHarness(Harness):
     def supervisor(self, name: str, operator: Operator) -> Supervisor:
         """Return the side that decides."""
         return Supervisor(name, operator, lease_s=self.lease_s, skew_s=0)
+
+    def sweeper(
+        self, name: str, operator: Operator, unmatched: UnmatchedPolicy, grace_s: float
+    ) -> Supervisor:
+        """Return the side that decides, with something to do about objects of no record."""
+        return Supervisor(
+            name,
+            operator,
+            unmatched=unmatched,
+            unmatched_grace_s=grace_s,
+            lease_s=self.lease_s,
+            skew_s=0,
+        )
 
     def recover_node(self, ref: Ref) -> None:
         """Bring the node back under an object, so that nothing of it runs on there."""

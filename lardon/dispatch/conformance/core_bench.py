@@ -15,13 +15,14 @@ from lardon.dispatch.enums import State
 from lardon.dispatch.errors import RefusedError
 from lardon.dispatch.model import JobSpec, Observation, Ref
 from lardon.dispatch.recovery import RecoveryPolicy
-from lardon.dispatch.spi import MultiFinder
+from lardon.dispatch.spi import MultiFinder, Watcher
 from lardon.dispatch.ulid import new_ulid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lardon.dispatch.conformance.core import CoreHarness
+    from lardon.dispatch.enums import UnmatchedPolicy
     from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.observer import JobView
     from lardon.dispatch.supervisor import Supervisor
@@ -43,6 +44,21 @@ class CoreBench:
     def supervisor(self, name: str) -> Supervisor:
         """Return one more supervisor of the same records."""
         return self.harness.supervisor(name, self.harness.operator(self.backend, self.records))
+
+    def sweeper(self, unmatched: UnmatchedPolicy, grace_s: float) -> Supervisor:
+        """Return one that looks for objects of no record; skipped where none can be shown."""
+        if not isinstance(self.backend, Watcher):
+            message = "the backend is no Watcher"
+            raise Lacking(message)
+        operator = self.harness.operator(self.backend, self.records)
+        return self.harness.sweeper("sweeper", operator, unmatched, grace_s)
+
+    def stray(self) -> JobSpec:
+        """Start an object with a name of ours behind the core's back; return what it runs."""
+        job = new_ulid(self.harness.now(), secrets.randbits)
+        spec = JobSpec(id=job, command=self.harness.command)
+        self.backend.start(spec)
+        return spec
 
     def submit(self, policy: RecoveryPolicy | None = None, **fields: Any) -> str:
         """Submit a job, and return its id."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lardon.dispatch.conformance.bench import ensure
 from lardon.dispatch.conformance.core_bench import CoreBench, CoreCheck, core_check
 from lardon.dispatch.conformance.harness import Lacking
+from lardon.dispatch.conformance.unmatched_checks import UNMATCHED
 from lardon.dispatch.enums import Action, Cause, State
 from lardon.dispatch.model import JobSpec
 from lardon.dispatch.recovery import RecoveryPolicy, RecoveryRule
@@ -316,7 +317,7 @@ def a_preempted_job_runs_again(bench: CoreBench) -> None:
 
 CHECKS: Final[tuple[CoreCheck, ...]] = tuple(
     sorted(
-        (one for one in globals().values() if isinstance(one, CoreCheck)),
+        (*UNMATCHED, *(one for one in globals().values() if isinstance(one, CoreCheck))),
         key=lambda one: one.number,
     )
 )

@@ -31,6 +31,10 @@ class PoolTimings:
     """How long after a crash another process may not act on a job."""
     result_patience_s: float = attrs.field(default=RESULT_PATIENCE_S, metadata=must(seconds()))
     """How long the result of a completed function may take to appear."""
+    unmatched_grace_s: float | None = attrs.field(
+        default=None, metadata=must(seconds(), optional=True)
+    )
+    """How long an object is without a record before it counts; see `Supervisor`."""
 
 
 def check_timings(timings: object) -> None:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from lardon.clock import Clock, checked_timeout
+from lardon.dispatch.enums import UnmatchedPolicy
 from lardon.dispatch.errors import InvalidError, NotFoundError
-from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.model import JobSpec
 from lardon.dispatch.parts import checked_backend, checked_clock, checked_folder
-from lardon.dispatch.records import FileRecords, MemoryRecords, Records
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.capacity import Limits
+from lardon.dispatch.remote.core import operator_of, supervisor_of
 from lardon.dispatch.remote.handle import RemoteHandle
 from lardon.dispatch.remote.line import ESTIMATE, FORGOTTEN, RESULT, Line, forgotten, written
 from lardon.dispatch.remote.options import (
@@ -32,10 +32,9 @@ from lardon.dispatch.remote.options import (
     check_timings,
 )
 from lardon.dispatch.remote.roster import Roster
-from lardon.dispatch.remote.tenancy import Tenancy, own_name
+from lardon.dispatch.remote.tenancy import Tenancy
 from lardon.dispatch.remote.waiter import Waiter
-from lardon.dispatch.rules import some_text
-from lardon.dispatch.supervisor import SKEW_S, Supervisor
+from lardon.dispatch.rules import member, some_text
 from lardon.errors import InvalidEstimate
 from lardon.governor.checks import refuse
 from lardon.governor.estimate import ResourceEstimate
@@ -44,10 +43,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lardon.dispatch.job_record import JobRecord
+    from lardon.dispatch.model import Observation
+    from lardon.dispatch.records import Records
     from lardon.dispatch.spi import Backend
     from lardon.governor.governor import Governor
 
-_JOBS: Final = "jobs"
 _CALLS: Final = "calls"
 # Of jobs that are on record elsewhere; a pool with its records in the folder sweeps the others.
 _CALLS_APART: Final = "calls-apart"
@@ -75,10 +75,12 @@ class RemotePool:
         records: Another store of records than the folder's.
         clock: What time it is; None is the machine's.
         timings: How patient the pool is.
+        unmatched: What to do with objects that no record claims; see `Supervisor`.
 
     Raises:
         InvalidError: an argument breaks its rule; the error names it.
         FolderInUse: another pool works in the folder.
+        UnsupportedError: the backend is not safe to start with, or cannot show such objects.
 
     """
 
@@ -94,8 +96,10 @@ class RemotePool:
         records: Records | None = None,
         clock: Clock | None = None,
         timings: PoolTimings = PoolTimings(),  # noqa: B008  a frozen value
+        unmatched: UnmatchedPolicy = UnmatchedPolicy.LEAVE,
     ) -> None:
         limits = Limits(jobs=jobs, cpus=cpus, gpus=gpus, ram_bytes=ram_bytes)
+        unmatched = member(UnmatchedPolicy)("unmatched", unmatched)
         checked_backend(backend)
         check_timings(timings)
         self._clock = checked_clock(clock)
@@ -103,27 +107,16 @@ class RemotePool:
         own = records is None
         where = self._folder
         self._calls = None if where is None else Calls(where / (_CALLS if own else _CALLS_APART))
-        if records is None:
-            records = MemoryRecords() if where is None else FileRecords(where / _JOBS)
-        self._records = records
-        self._operator = Operator(
-            backend,
-            records,
-            self._clock,
-            call_timeout_s=timings.call_timeout_s,
-            poll_s=timings.poll_s,
-        )
+        self._operator = operator_of(backend, records, where, self._clock, timings)
+        self._records = self._operator.records
         self._governor = limits.governor(self._clock)
-        lease_s = timings.lease_s
-        supervisor = Supervisor(
-            own_name(), self._operator, lease_s=lease_s, skew_s=min(SKEW_S, lease_s)
-        )
+        self._supervisor = supervisor_of(self._operator, timings, unmatched)
         self._line = Line(
-            self._operator, supervisor, self._governor, limits, timings.result_patience_s
+            self._operator, self._supervisor, self._governor, limits, timings.result_patience_s
         )
         self._waiter = Waiter(self._line.turn, self._let_go, self._clock, timings.poll_s)
         self._roster = Roster(self._waiter)
-        self._tenancy = Tenancy(self._folder, records)
+        self._tenancy = Tenancy(self._folder, self._records)
         try:
             self._recall(sweep=own and self._tenancy.exclusive)
             self._waiter.start()
@@ -293,6 +286,11 @@ class RemotePool:
             self._records.forget(record.id)
         if self._calls is not None:
             self._calls.discard(record.id)
+
+    def unmatched(self) -> tuple[Observation, ...]:
+        """Return the objects that no record claims; see `Supervisor.unmatched`."""
+        self.check_owner()
+        return self._supervisor.unmatched()
 
     @property
     def governor(self) -> Governor:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import logging
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -32,11 +31,6 @@ _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 _guard: Final = threading.RLock()
 _locked: Final[set[FolderLock]] = set()
 _stores: Final[dict[int, Records]] = {}
-
-
-def own_name() -> str:
-    """Return a name for a pool that no other one ever has, on whatever host."""
-    return f"pool-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class FolderLock:

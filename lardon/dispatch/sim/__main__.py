@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lardon.dispatch.enums import Shape
+from lardon.dispatch.enums import Shape, UnmatchedPolicy
 from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.rules import count
 from lardon.dispatch.sim.setting import Setting, Violation
@@ -23,6 +25,8 @@ _TAIL = 60
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the runs that *arguments* ask for; return 0, 1 for a violation, 2 for bad arguments."""
+    # What the supervisors warn of is what a run is made of; nobody is to be told of it.
+    logging.getLogger("lardon.dispatch").addHandler(logging.NullHandler())
     asked = _parser().parse_args(arguments)
     try:
         count(1)("runs", asked.runs)
@@ -58,8 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--seed", type=int, default=0, help="the first seed (default 0)")
-    add("--runs", type=int, default=1, help="how many seeds, for each shape (default 1)")
+    add("--runs", type=int, default=1, help="how many seeds, for each shape and policy (default 1)")
     add("--shape", choices=[*Shape, "both"], default="slurm", help="what the cluster is like")
+    told = "what supervisors do with objects that no record claims (default leave)"
+    add("--unmatched", choices=[*UnmatchedPolicy, "each"], default="leave", help=told)
     add("--supervisors", type=int, default=2, help="how many serve the jobs (default 2)")
     add("--jobs", type=int, default=3, help="how many jobs there are (default 3)")
     add("--steps", type=int, default=250, help="how many steps the faults last (default 250)")
@@ -69,11 +75,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(asked: argparse.Namespace) -> Iterator[Setting]:
     shapes = list(Shape) if asked.shape == "both" else [Shape(asked.shape)]
-    for shape in shapes:
+    each = asked.unmatched == "each"
+    policies = list(UnmatchedPolicy) if each else [UnmatchedPolicy(asked.unmatched)]
+    for shape, policy in itertools.product(shapes, policies):
         for seed in range(asked.seed, asked.seed + asked.runs):
             yield Setting(
                 seed=seed,
                 shape=shape,
+                unmatched=policy,
                 supervisors=asked.supervisors,
                 jobs=asked.jobs,
                 steps=asked.steps,
@@ -97,7 +106,7 @@ def _show_violation(violation: Violation) -> None:
     print(
         f"again: python -m lardon.dispatch.sim --seed {setting.seed} --shape {setting.shape} "
         f"--supervisors {setting.supervisors} --jobs {setting.jobs} --steps {setting.steps} "
-        f"--stop-at {violation.step}"
+        f"--unmatched {setting.unmatched} --stop-at {violation.step}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from lardon.dispatch.enums import Cause, Shape, State
@@ -86,10 +86,12 @@ class Cluster:
             if self.env.truth(ref).admin_held:
                 self.env.admin_release(ref)
 
-    def work_off(self) -> list[str]:
-        """Run what may run, and let everything finish that ran before."""
+    def work_off(self, but: Collection[Ref] = ()) -> list[str]:
+        """Run what may run, and let everything finish that ran before, *but* some."""
         done = []
         for ref in self.env.refs():
+            if ref in but:
+                continue
             truth = self.env.truth(ref)
             what = {State.RUNNING: "finish", State.PENDING: "run"}.get(truth.state)
             if what is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import random
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,6 +25,7 @@ from lardon.dispatch.model import (
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
+    from lardon.dispatch.stream import BufferedStream
 
 T = TypeVar("T")
 
@@ -55,8 +57,11 @@ class Unknown:
 class CallLog:
     """What went out to the scheduler, from whomever."""
 
-    on_call: Callable[[str, str, str], None]
-    """Told of each call before it is made: who makes it, which job, which operation."""
+    on_call: Callable[[str, str, str, Ref | None], None]
+    """
+    Told of each call before it is made: who makes it, which job, which operation, and on which
+    object, None for a start.
+    """
     unknown: list[Unknown] = attrs.field(factory=list)
     lost: int = 0
     """How many answers were lost."""
@@ -109,19 +114,19 @@ class FaultyBackend:
 
     def open(self, ref: Ref) -> None:
         """Open."""
-        self._make(job_of(ref.name), "open", lambda: self.inner.open(ref))
+        self._make(ref, "open", lambda: self.inner.open(ref))
 
     def stop(self, ref: Ref) -> None:
         """Stop."""
-        self._make(job_of(ref.name), "stop", lambda: self.inner.stop(ref))
+        self._make(ref, "stop", lambda: self.inner.stop(ref))
 
     def hold(self, ref: Ref, meta: HoldMeta) -> None:
         """Hold."""
-        self._make(job_of(ref.name), "hold", lambda: self.inner.hold(ref, meta), meta)
+        self._make(ref, "hold", lambda: self.inner.hold(ref, meta), meta)
 
     def release(self, ref: Ref, meta: HoldMeta) -> None:
         """Release."""
-        self._make(job_of(ref.name), "release", lambda: self.inner.release(ref, meta), meta)
+        self._make(ref, "release", lambda: self.inner.release(ref, meta), meta)
 
     def requeue(self, ref: Ref, meta: CallMeta) -> Ref:
         """Requeue, perhaps no further than to the bit."""
@@ -131,12 +136,11 @@ class FaultyBackend:
             with crash_between_steps() if cut else contextlib.nullcontext():
                 return self.inner.requeue(ref, meta)
 
-        return self._make(job_of(ref.name), "requeue", act, meta)
+        return self._make(ref, "requeue", act, meta)
 
     def restore_requeue_bit(self, ref: Ref, meta: CallMeta) -> None:
         """Clear the bit."""
-        job = job_of(ref.name)
-        self._make(job, "restore", lambda: self.inner.restore_requeue_bit(ref, meta), meta)
+        self._make(ref, "restore", lambda: self.inner.restore_requeue_bit(ref, meta), meta)
 
     def observe_many(self, refs: Iterable[Ref]) -> Mapping[Ref, Observation]:
         """Look."""
@@ -154,6 +158,13 @@ class FaultyBackend:
         """Look."""
         return self.inner.ceased(ref)
 
+    def watch(self, cancel: threading.Event | None = None) -> BufferedStream:
+        """Watch, or hear nothing."""
+        if self._rng.random() < self.loss:
+            message = "the cluster does not answer"
+            raise DispatchError(message)
+        return self.inner.watch(cancel)
+
     def declarations(self) -> Declarations:
         """Return the cluster's."""
         return self.inner.declarations()
@@ -164,14 +175,16 @@ class FaultyBackend:
 
     def _make(
         self,
-        job: str,
+        what: str | Ref,
         operation: str,
         act: Callable[[], T],
         meta: CallMeta | None = None,
         *,
         again_at: datetime.datetime | None = None,
     ) -> T:
-        self._log.on_call(self.who, job, operation)
+        ref = what if isinstance(what, Ref) else None
+        job = job_of(ref.name) if ref is not None else str(what)
+        self._log.on_call(self.who, job, operation, ref)
         if self._rng.random() >= self.loss:
             return act()
         now = self._clock.wall()

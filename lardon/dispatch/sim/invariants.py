@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.memory import MemoryEnvironment
     from lardon.dispatch.model import Ref
-    from lardon.dispatch.records import Records
     from lardon.dispatch.sim.faults import CallLog
+    from lardon.dispatch.sim.store import SimRecords
+    from lardon.dispatch.sim.sweep_judge import SweepJudge
 
 # What may still go out for a job that is to stop.
 _MAY_FOLLOW_A_STOP = frozenset({Operation.STOP})
@@ -41,13 +42,21 @@ class Judge:
     """
 
     def __init__(
-        self, records: Records, env: MemoryEnvironment, log: CallLog, clock: Clock
+        self,
+        records: SimRecords,
+        env: MemoryEnvironment,
+        log: CallLog,
+        clock: Clock,
+        sweeps: SweepJudge,
     ) -> None:
         self._records = records
         self._env = env
         self._log = log
         self._clock = clock
+        self._sweeps = sweeps
         self._jobs: dict[str, Watched] = {}
+        # The last records of the jobs whose records were removed.
+        self._gone: dict[str, JobRecord] = {}
         self._epochs: dict[str, int] = {}
         self._broken: list[str] = []
 
@@ -55,11 +64,24 @@ class Judge:
         """Watch over a job that was just taken down."""
         self._jobs[record.id] = Watched(record)
 
-    def called(self, who: str, job: str, operation: str) -> None:
+    def forgotten(self, job: str) -> None:
+        """Watch no more over a job whose record is about to be removed."""
+        record = self._records.truth(job)
+        assert record is not None
+        self._gone[job] = record
+        del self._jobs[job]
+
+    def called(self, who: str, job: str, operation: str, ref: Ref | None) -> None:
         """Judge a call that is about to go out."""
-        record = self._records.load(job)
+        record = self._records.truth(job) or self._gone.get(job)
+        planned = operation != "stop" or _plans_to_stop(record, ref, who)
+        if ref is not None and not planned and self._records.load(job) is None:
+            self._note(self._sweeps.verdict(ref))
+            return
         if record is None or record.lease is None or record.lease.holder != who:
             self._broken.append(f"{who} calls {operation} on a job whose lease is another's")
+        if ref is not None and not planned:
+            self._note(self._sweeps.verdict(ref))
         if operation == "stop":
             return
         for one in self._log.open_for(job, self._clock.wall()):
@@ -70,10 +92,10 @@ class Judge:
 
     def ran(self, job: str, ref: Ref) -> None:
         """Judge an execution that has just begun."""
-        record = self._records.load(job)
+        record = self._records.truth(job)
         if record is None:
-            self._broken.append("an execution of a job that is not on record")
-        elif record.outcome is not None:
+            return  # of the objects that no record claims nothing is promised
+        if record.outcome is not None:
             self._broken.append(f"object {ref.id} started after its job was over")
         elif record.hold is not None and record.hold.in_force_at is not None:
             self._broken.append(f"object {ref.id} started though its job is held")
@@ -86,6 +108,7 @@ class Judge:
 
     def verdict(self) -> str | None:
         """Return a rule that is broken now, or None."""
+        self._sweeps.look()
         for broken in (*self._broken, *self._looks()):
             return broken
         return None
@@ -96,16 +119,21 @@ class Judge:
             if watched.before.outcome is None:
                 return f"job {job[-8:]} has no outcome: it is lost"
         for ref in self._env.refs():
-            if self._env.truth(ref).state in (State.PENDING, State.RUNNING):
+            live = self._env.truth(ref).state in (State.PENDING, State.RUNNING)
+            if live and job_of(ref.name) in self._jobs:
                 return f"object {ref.id} of job {job_of(ref.name)[-8:]} was left behind"
         return None
+
+    def _note(self, broken: str | None) -> None:
+        if broken is not None:
+            self._broken.append(broken)
 
     def _looks(self) -> Iterator[str]:
         for job, watched in self._jobs.items():
             running = self._env.executing(job)
             if len(running) > 1:
                 yield f"{len(running)} executions of job {job[-8:]} run at once"
-            record = self._records.load(job)
+            record = self._records.truth(job)
             if record is None:
                 yield f"job {job[-8:]} is not on record any more"
                 continue
@@ -149,3 +177,10 @@ class Judge:
         for call in record.calls:
             if call.number > watched.calls_at_stop and call.operation not in _MAY_FOLLOW_A_STOP:
                 yield f"{call.operation.value} was decided on after a stop"
+
+
+def _plans_to_stop(record: JobRecord | None, ref: Ref | None, who: str) -> bool:
+    """Whether the record says that *who* is to stop the object: it does before the call."""
+    if record is None or record.lease is None or record.lease.holder != who:
+        return False
+    return any(one.operation is Operation.STOP and one.ref == ref for one in record.calls)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from lardon.dispatch.enums import Shape
+from lardon.dispatch.enums import Shape, UnmatchedPolicy
 from lardon.dispatch.errors import DispatchError
 from lardon.dispatch.rules import apply_rules, count, member, must, number, seconds
 
@@ -42,8 +42,12 @@ class Setting:
     """How many steps the faults last."""
     loss: float = attrs.field(default=0.25, metadata=must(number(0)))
     """How likely an answer is lost while they last."""
+    unmatched: UnmatchedPolicy = attrs.field(
+        default=UnmatchedPolicy.LEAVE, metadata=must(member(UnmatchedPolicy))
+    )
+    """What supervisors do with objects that no record claims."""
     quiet_bound_s: float = attrs.field(default=QUIET_BOUND_S, metadata=must(seconds(above=0)))
-    """By when every job is over, once there are no more faults."""
+    """By when every job is over, and every stray that is to stop, once there are no more faults."""
     stop_at: int | None = attrs.field(default=None, metadata=must(count(), optional=True))
     """Stop after so many steps, to look at what is so; None runs to the end."""
 
@@ -74,6 +78,8 @@ class Report:
     """How many answers were lost."""
     crashes: int
     """How many supervisors died."""
+    swept: int
+    """How many stops went out to objects that no record claims."""
 
     @property
     def fingerprint(self) -> str:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from lardon.dispatch.enums import Capability, Shape, State, Tristate
+from lardon.dispatch.enums import State, UnmatchedPolicy
 from lardon.dispatch.job_operator import Operator
 from lardon.dispatch.memory import MemoryBackend
-from lardon.dispatch.model import Support
-from lardon.dispatch.record_text import from_text, to_text
-from lardon.dispatch.records import MemoryRecords
 from lardon.dispatch.sim.agenda import Agenda
 from lardon.dispatch.sim.cluster import Cluster
+from lardon.dispatch.sim.cluster_settings import cluster_settings
 from lardon.dispatch.sim.faults import CallLog, FaultyBackend
 from lardon.dispatch.sim.invariants import Judge
 from lardon.dispatch.sim.people import People
 from lardon.dispatch.sim.setting import MakeSupervisor, Report, Setting, Step, Violation
+from lardon.dispatch.sim.store import SimRecords
+from lardon.dispatch.sim.strays import Strays
+from lardon.dispatch.sim.sweep_judge import SweepJudge
 from lardon.dispatch.supervisor import Supervisor
 from lardon.testing import ManualClock
 
@@ -29,27 +30,19 @@ if TYPE_CHECKING:
     from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.model import Ref
 
-# Short, so that a run of few steps sees leases change hands and records being purged.
+# Short, so that a run of few steps sees leases change hands.
 _LEASE_S: Final = 60.0
 _SKEW_S: Final = 2.0
-_CALL_BOUND_S: Final = 20.0
 _CALL_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 5.0
-_MIN_JOB_AGE_S: Final = 90.0
-_SLURMD_TIMEOUT_S: Final = 40.0
-_EVIDENCE_WINDOW_S: Final = 60.0
-
-
-# Every so many seeds; writing and reading makes a run twice as long.
+# Three looks long.
+_GRACE_S: Final = 2 * _POLL_S
+# How often a supervisor looks for objects that no record claims, if it does at all.
+_SWEEP: Final = 0.2
+# How likely a record comes back where the race is: right before its object is stopped.
+_IN_THE_RACE: Final = 20
+# Every so many seeds all that is known passes through text; that makes a run twice as long.
 _WRITTEN: Final = 8
-
-
-class _WrittenRecords(MemoryRecords):
-    """Records of which nothing is kept but their text."""
-
-    def save(self, record: JobRecord) -> JobRecord:
-        """Store what its text says."""
-        return super().save(from_text(to_text(record)))
 
 
 @attrs.define(eq=False)
@@ -86,44 +79,35 @@ class Simulation:
         self.rng = random.Random(setting.seed)  # noqa: S311  the same every time is the point
         self.clock = ManualClock()
         self.agenda = Agenda(self.clock)
-        # Now and then all that is known passes through text, as it does through a file.
-        written = setting.seed % _WRITTEN == 0
-        self.records = _WrittenRecords() if written else MemoryRecords()
+        self.records = SimRecords(written=setting.seed % _WRITTEN == 0)
         self.trace: list[Step] = []
-        self._make_supervisor = _supervisor if make_supervisor is None else make_supervisor
+        self._make_supervisor = make_supervisor or functools.partial(
+            Supervisor,
+            unmatched=setting.unmatched,
+            unmatched_grace_s=_GRACE_S,
+            lease_s=_LEASE_S,
+            skew_s=_SKEW_S,
+        )
         self._make_operator = make_operator
-        self._backend = MemoryBackend(clock=self.clock, **self._cluster_settings())
+        self._backend = MemoryBackend(clock=self.clock, **cluster_settings(setting.shape, self.rng))
         self.log = CallLog(self._called)
-        self.judge = Judge(self.records, self._backend.env(), self.log, self.clock)
+        env = self._backend.env()
+        self.sweeps = SweepJudge(self.records, env, self.clock, setting.unmatched, _GRACE_S)
+        self.judge = Judge(self.records, env, self.log, self.clock, self.sweeps)
         self.cluster = Cluster(
             self._backend, self.rng, self.judge.ran, self._may_requeue, self._is_known
         )
-        self._people = People(self._operator(self._backend), self.rng, self.judge, setting.jobs)
+        operator = self._operator(self._backend)
+        self._people = People(operator, self.rng, self.judge, setting.jobs)
+        looked_for = setting.unmatched is not UnmatchedPolicy.LEAVE
+        self._strays = Strays(
+            self._backend, operator, self.records, self.rng, self.judge, looked_for=looked_for
+        )
         self._serving = [self._served(place) for place in range(setting.supervisors)]
         self._loss = setting.loss
         self._crashes = 0
 
     # Making
-
-    def _cluster_settings(self) -> dict[str, object]:
-        rng = self.rng
-        settings: dict[str, object] = {
-            "shape": self.setting.shape,
-            "call_bound_s": _CALL_BOUND_S,
-            "min_job_age_s": _MIN_JOB_AGE_S,
-            "slurmd_timeout_s": _SLURMD_TIMEOUT_S,
-            "evidence_window_s": _EVIDENCE_WINDOW_S,
-        }
-        if self.setting.shape is Shape.SLURM:
-            settings["max_job_id"] = rng.choice([12, 1000])
-            resets = settings["requeue_resets_submit_time"] = rng.choice([False, True])
-            settings["capabilities"] = {
-                Capability.REQUEUE_ENDED: Support(rng.choice([Tristate.YES, Tristate.NO])),
-                # Else an object that was put back, and purged before anybody looked, would be
-                # one that nobody has ever heard of: its old identity names nothing.
-                Capability.ACCOUNTING_HISTORY: Support(Tristate.YES if resets else Tristate.NO),
-            }
-        return settings
 
     def _operator(self, backend: object) -> Operator:
         return self._make_operator(
@@ -152,14 +136,31 @@ class Simulation:
         if not self._settle_down():
             return self._report()
         ends = self.clock.wall() + datetime.timedelta(seconds=self.setting.quiet_bound_s)
-        while self._people.unfinished():
+        while (left := self._left()) is not None:
             if self.clock.wall() > ends:
-                self._violated("a job is not over long after the last fault")
+                self._violated(f"{left} long after the last fault")
             if self._halted():
                 return self._report()
             self._step(self._quiet())
         self._check(self.judge.left_over())
+        self._check_lists()
         return self._report()
+
+    def _left(self) -> str | None:
+        """Return what is to come to an end yet, or None."""
+        if self._people.unfinished():
+            return "a job is not over"
+        stops = self.setting.unmatched is UnmatchedPolicy.STOP
+        return "an object of no record is not stopped" if stops and self._strays.live() else None
+
+    def _check_lists(self) -> None:
+        """Let every supervisor look once more, and compare what it lists with the truth."""
+        self.clock.advance(_POLL_S)
+        for serving in self._serving:
+            for _ in serving.supervisor.sweep():
+                pass
+            self._check(self.judge.verdict())
+            self._check(self.sweeps.end(self._strays.live(), serving.supervisor.unmatched()))
 
     def _halted(self) -> bool:
         return self.setting.stop_at is not None and len(self.trace) >= self.setting.stop_at
@@ -192,24 +193,42 @@ class Simulation:
             self._people.act: 2,
             self._time_passes: 4,
             self._crash: 1,
+            self._strays.act: 1,
+            # The race: a record comes back right before its object is stopped.
+            self._strays.show: _IN_THE_RACE if self._is_about_to_stop() else 0,
         }
         return self.rng.choices(list(kinds), weights=list(kinds.values()))[0]()
 
     def _supervise(self) -> str | None:
         serving = self.rng.choice(self._serving)
         serving.backend.loss = self._loss
-        if serving.steps is None:
-            waiting = self._people.unfinished()
-            if not waiting:
-                return None
-            serving.job = self.rng.choice(waiting)
-            serving.steps, serving.next = serving.supervisor.steps(serving.job), "begin"
-        done = f"{serving.supervisor.name}: {serving.next} {serving.job[-8:]}"
+        if serving.steps is None and not self._begin(serving):
+            return None
+        assert serving.steps is not None
+        done = f"{serving.supervisor.name}: {serving.next} {serving.job[-8:] or 'strays'}"
         try:
             serving.next = next(serving.steps)
         except StopIteration:
             serving.steps, serving.next = None, ""
         return done
+
+    def _begin(self, serving: _Serving) -> bool:
+        """Let a supervisor begin with a job, or look for strays; return whether it did."""
+        looks = self.setting.unmatched is not UnmatchedPolicy.LEAVE
+        if looks and self.rng.random() < _SWEEP:
+            serving.job, serving.next = "", "begin"
+            serving.steps = serving.supervisor.sweep()
+            return True
+        waiting = self._people.unfinished()
+        if not waiting:
+            return False
+        serving.job, serving.next = self.rng.choice(waiting), "begin"
+        serving.steps = serving.supervisor.steps(serving.job)
+        return True
+
+    def _is_about_to_stop(self) -> bool:
+        """Whether a supervisor is about to stop an object that no record claims."""
+        return any(one.next == "stop" for one in self._serving if one.steps is not None)
 
     def _crash(self) -> str | None:
         place = self.rng.randrange(len(self._serving))
@@ -233,6 +252,7 @@ class Simulation:
         self._loss = 0.0
         for serving in self._serving:
             serving.backend.loss = 0.0
+        self._step(self._strays.settle_down())
         while (text := self._people.submit()) is not None:
             self._step(text)
         self.cluster.settle_down()
@@ -257,17 +277,20 @@ class Simulation:
         self.agenda.add(_POLL_S, lambda: self._turn(serving), f"{serving.supervisor.name}: turn")
 
     def _work_off(self) -> None:
-        self.cluster.work_off()
+        # What no record claims would go on for ever.
+        self.cluster.work_off(self._strays.live())
         self.agenda.add(_POLL_S, self._work_off, "cluster: work")
 
     # Looking
 
-    def _called(self, who: str, job: str, operation: str) -> None:
-        self.judge.called(who, job, operation)
+    def _called(self, who: str, job: str, operation: str, ref: Ref | None) -> None:
+        self.judge.called(who, job, operation, ref)
 
     def _may_requeue(self, job: str, ref: Ref, state: State) -> bool:
         """Whether somebody outside may put an object back: see `Cluster`."""
-        record = self._load(job)
+        record = self.records.truth(job)
+        if record is None:
+            return True  # nobody counts on what becomes of it
         if record.kept != ref or record.outcome is not None or record.stop_asked_at is not None:
             return False
         if state is State.RUNNING:
@@ -276,20 +299,18 @@ class Simulation:
         return not (busy or record.calls or record.hold or record.due)
 
     def _is_known(self, job: str, ref: Ref) -> bool:
-        return self._load(job).object(ref) is not None
-
-    def _load(self, job: str) -> JobRecord:
-        record = self.records.load(job)
-        assert record is not None
-        return record
+        record = self.records.truth(job)
+        return record is None or record.object(ref) is not None
 
     def dump(self) -> str:
         """Return what is so now: the records, and the truth."""
         lines = [f"at {self.clock.wall().isoformat()}"]
         for job in self._people.jobs:
-            lines.append(_told(self._load(job)))
+            record = self.records.truth(job)
+            lines.append(f"job {job} was removed" if record is None else _told(record))
             lines.append(f"  executing: {self.cluster.env.executing(job)}")
         lines += [f"  truth: {self.cluster.env.truth(ref)}" for ref in self.cluster.env.refs()]
+        lines += [f"  out of sight: {job}" for job in sorted(self.records.hidden)]
         lines += [f"  unknown: {one}" for one in self.log.unknown]
         return "\n".join(lines)
 
@@ -301,16 +322,13 @@ class Simulation:
             executions=self.cluster.executions,
             unknown=self.log.lost,
             crashes=self._crashes,
+            swept=self.sweeps.stopped,
         )
 
 
 def simulate(setting: Setting) -> Report:
     """Make one run of the real core, and return what came of it, or raise `Violation`."""
     return Simulation(setting).run()
-
-
-def _supervisor(name: str, operator: Operator) -> Supervisor:
-    return Supervisor(name, operator, lease_s=_LEASE_S, skew_s=_SKEW_S)
 
 
 def _told(record: JobRecord) -> str:
