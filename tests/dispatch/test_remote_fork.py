@@ -16,16 +16,12 @@ from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.remote import FolderInUse, PoolClosed, RemoteHandle, RemotePool
 from lardon.testing import ManualClock
 from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
-from tests.tasks.test_fork import held_elsewhere, in_child
+from tests.forking import FORKS, held_elsewhere, in_child
 
 ROOT: Final = Path(__file__).parents[2]
 COMMAND: Final = ["python", "train.py"]
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),
-    # Python 3.12 warns of a fork beside threads, which is what these tests are about.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
-]
+pytestmark = [*FORKS]
 
 
 @pytest.fixture

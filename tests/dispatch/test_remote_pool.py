@@ -27,6 +27,7 @@ from lardon.dispatch import (
 )
 from lardon.dispatch.answering import START_FAULTS
 from lardon.dispatch.enums import Shape, State
+from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.memory import answer_lost
 from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.records import FileRecords, MemoryRecords
@@ -627,18 +628,21 @@ def test_a_pool_that_is_closed_without_waiting_lets_its_jobs_go_on(
     assert adopted.result(PATIENCE_S).succeeded
 
 
+class FullRecords(MemoryRecords):
+    """A store whose disk is full while `full` is set."""
+
+    full = False
+
+    def save(self, record: JobRecord) -> JobRecord:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return super().save(record)
+
+
 def test_a_pool_that_cannot_hand_over_says_so_and_ends(
     cluster: RemoteCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Full(MemoryRecords):
-        full = False
-
-        def save(self, record: Any) -> Any:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            return super().save(record)
-
-    records = Full()
+    records = FullRecords()
     pool = cluster.pool(records=records)
     handle = pool.submit(COMMAND, estimate=ONE)
     cluster.rest()
@@ -734,15 +738,7 @@ def test_limits_that_were_lowered_start_nothing_over_them(
 def test_a_store_that_fails_is_tried_again(
     cluster: RemoteCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Full(MemoryRecords):
-        full = False
-
-        def save(self, record: Any) -> Any:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            return super().save(record)
-
-    records = Full()
+    records = FullRecords()
     pool = cluster.pool(records=records)
     handle = pool.submit(COMMAND, estimate=ONE)
     cluster.rest()

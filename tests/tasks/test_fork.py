@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import pickle
-import select
-import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -19,61 +15,14 @@ from lardon import Governor, Policy, QueueClosed, ResourceEstimate, TaskContext,
 from lardon.forks import forks
 from lardon.queue.views import TaskEvent
 from lardon.testing import ScriptedGovernor, ScriptedProbe, start, wait
+from tests.forking import FORKS, PATIENCE_S, held_elsewhere, in_child
 
 if TYPE_CHECKING:
     from lardon import TaskContext
 
-PATIENCE_S: Final = 10.0
 ANY: Final = ResourceEstimate()
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),
-    # Python 3.12 warns of a fork beside threads, which is what these tests are about.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
-]
-
-
-def in_child(call: Callable[[], object]) -> Any:
-    """Return what *call* returns in a forked child, or the error it raises there."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            try:
-                answer = call()
-            except BaseException as error:  # noqa: BLE001  the error is the answer
-                answer = error
-            os.write(write, pickle.dumps(answer))
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as stream:
-        if not select.select([stream], [], [], PATIENCE_S)[0]:
-            os.kill(child, signal.SIGKILL)
-        data = stream.read()
-    assert os.waitpid(child, 0)[1] == 0, "the child hung or died"
-    return pickle.loads(data)  # noqa: S301  our own child's
-
-
-def held_elsewhere(lock: Any, do: Callable[[], Any]) -> Any:
-    """Return ``do()``, called while another thread holds *lock*."""
-    holds, let_go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            holds.set()
-            assert let_go.wait(PATIENCE_S)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert holds.wait(PATIENCE_S)
-    try:
-        return do()
-    finally:
-        let_go.set()
-        thread.join(PATIENCE_S)
+pytestmark = [*FORKS]
 
 
 def nothing(_context: TaskContext) -> None:
