@@ -212,11 +212,14 @@ def _keep(record: JobRecord, sight: Sight) -> tuple[JobRecord, Observation | Non
 
 
 def _was_used(record: JobRecord, ref: Ref) -> bool:
-    """Whether another object of the same submission was opened before."""
+    """Whether another object of the same submission was opened before, by whomever, or ran."""
     known = record.object(ref)
     used = {
         one.submission for one in record.objects if one.opened_at is not None and one.ref != ref
     }
+    # One that somebody else opened may be seen for the first time when it has ended. A requeue
+    # may have given the object itself another submit time since.
+    used |= {one.submission for one in record.attempts if one.ref.id != ref.id}
     return known is not None and known.submission in used
 
 
@@ -319,12 +322,14 @@ def _finish_now(record: JobRecord, sight: Sight, terms: Terms, why: str) -> Plan
 
 
 def _current(record: JobRecord) -> ObjectRecord | None:
-    """Return the object that the current submission came to, the kept one if there is one."""
+    """Return what the current submission came to: the object kept, or one that ran, or any."""
     kept = record.object(record.kept)
     if kept is not None:
         return kept
     mine = [one for one in record.objects if one.submission == record.spec.submission]
-    return mine[-1] if mine else None
+    ran = {one.ref.id for one in record.attempts}
+    found = [one for one in mine if one.ref.id in ran] or mine
+    return found[-1] if found else None
 
 
 def _final(current: ObjectRecord, sight: Sight) -> bool:

@@ -25,7 +25,7 @@ from lardon.dispatch.errors import (
     RefusedError,
 )
 from lardon.dispatch.job_record import Attempt, HoldWish, JobRecord, Lease, Operation, Recovery
-from lardon.dispatch.model import Declarations, Support
+from lardon.dispatch.model import Declarations, Ref, Support
 from lardon.dispatch.planning import plan
 from lardon.dispatch.recovery import RecoveryPolicy, RecoveryRule
 from lardon.dispatch.sight import Sight, Terms
@@ -243,6 +243,29 @@ def test_a_late_duplicate_of_what_ran_already_is_stopped_and_never_opened() -> N
     duplicate = decided.record.object(ref(2))
     assert duplicate is not None
     assert duplicate.submission == 1
+
+
+@pytest.mark.parametrize("kept", [None, ref(1)])
+def test_a_duplicate_of_what_ran_without_us_is_not_opened_either(kept: Ref | None) -> None:
+    """
+    Found by a simulated run: somebody revived an object while no supervisor looked.
+
+    It ran twice, so that a second object of the same submission, opened afterwards, would have
+    run with a smaller epoch. The end of the one that ran is what the policy is asked about.
+    """
+    policy = policy_for(Cause.NODE_LOST)
+    record = a_record(objects=[an_object(1)], kept=kept, policy=policy)
+    ran = seen(1, State.ENDED, cause=Cause.NODE_LOST, attempt="a", epoch=1_000_002, restarts=2)
+    decided = plan(record, a_sight(ran, seen(2, gated=True)), GATED)
+    assert decided.call is not None
+    assert (decided.call.operation, decided.call.ref) == (Operation.STOP, ref(2))
+
+    stopped = seen(2, State.ENDED, cause=Cause.CANCELLED)
+    then = plan(decided.record, a_sight(ran, stopped, at=30), GATED)
+    assert then.record.outcome is None
+    assert then.record.due is not None
+    assert then.record.due.cause is Cause.NODE_LOST
+    assert then.record.spec.submission == 2
 
 
 def test_a_start_that_nobody_saw_uses_up_its_number_where_nothing_is_gated() -> None:
