@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -36,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fn, args, kwargs = pickler.loads(call.read_bytes())
         content = written(Returned(fn(*args, **kwargs), epoch=epoch))
     except BaseException as raised:  # noqa: BLE001  it belongs to the caller, an exit too
-        traceback.print_exc()
+        with contextlib.suppress(Exception):  # on a full disk, say: the result is what counts
+            traceback.print_exc()
         code = _status_of(raised)
         content = _told(raised, epoch)
     write_whole(result, content)

@@ -24,7 +24,7 @@ from lardon.dispatch.records import RecordConflict, Records
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.sight import CALL_TIMEOUT_S, POLL_S, Terms
 from lardon.dispatch.spi import Backend, CessationSignal, Holder, Requeuer
-from lardon.governor.checks import refuse
+from lardon.governor.checks import refuse, shown
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
@@ -272,7 +272,8 @@ class Operator:
 
     def _make(self, record: JobRecord, call: PendingCall) -> Ref | None:
         if call.operation is Operation.START:
-            return self.backend.start(attrs.evolve(record.spec, submission=call.submission))
+            spec = attrs.evolve(record.spec, submission=call.submission)
+            return _ref_of(self.backend.start(spec), call)
         assert call.ref is not None
         match call.operation:
             case Operation.OPEN:
@@ -305,9 +306,17 @@ class Operator:
             raise _unsupported(call)
         meta = CallMeta(deadline=call.deadline)
         if call.operation is Operation.REQUEUE:
-            return self.backend.requeue(ref, meta)
+            return _ref_of(self.backend.requeue(ref, meta), call)
         self.backend.restore_requeue_bit(ref, meta)
         return None
+
+
+def _ref_of(answer: object, call: PendingCall) -> Ref:
+    """Return what a backend has returned; one that returns no ref has told nothing."""
+    if not isinstance(answer, Ref):
+        message = f"{call.operation.value} of the backend returned {shown(answer)}, which is no Ref"
+        raise TypeError(message)
+    return answer
 
 
 def _unsupported(call: PendingCall) -> UnsupportedError:

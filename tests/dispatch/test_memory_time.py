@@ -760,3 +760,47 @@ def test_an_administrator_holds_what_waits_only(clock: ManualClock) -> None:
     assert see(backend, waits).hold_instance == 1
     assert see(backend, waits).held
     assert see(backend, waits).cause is Cause.ADMIN_HELD
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "run",
+        "finish",
+        "out_of_memory",
+        "preempt",
+        "lose_node",
+        "admin_hold",
+        "admin_release",
+        "cancel",
+        "requeue_externally",
+        "purge",
+        "environment",
+        "truth",
+    ],
+)
+@pytest.mark.parametrize("value", [3, None, "dj-x", Ref])
+def test_what_is_no_ref_is_refused_by_name(clock: ManualClock, verb: str, value: object) -> None:
+    environment = slurm(clock).env()
+    with pytest.raises(InvalidError, match="ref must be a Ref"):
+        getattr(environment, verb)(value)
+
+
+def test_what_is_no_job_and_no_node_is_refused_by_name(clock: ManualClock) -> None:
+    environment: Any = slurm(clock).env()
+    with pytest.raises(InvalidError, match="job must be a ULID"):
+        environment.executing(3)
+    with pytest.raises(InvalidError, match="node must be a text"):
+        environment.recover_node(3)
+
+
+def test_what_is_no_ref_is_refused_by_the_calls_too(clock: ManualClock) -> None:
+    backend: Any = slurm(clock)
+    for use in (
+        backend.open,
+        backend.stop,
+        backend.ceased,
+        lambda ref: backend.observe_many([ref]),
+    ):
+        with pytest.raises(InvalidError, match="ref must be a Ref"):
+            use(3)

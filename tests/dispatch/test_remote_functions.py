@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import concurrent.futures
+import io
 import multiprocessing
 import subprocess
 import sys
@@ -44,6 +45,32 @@ def made(cluster: RemoteCluster, handle: RemoteHandle) -> int:
     code = main(command[3:])
     cluster.finish(handle, code)
     return code
+
+
+def fails() -> None:
+    raise ValueError("mine")
+
+
+def test_an_error_comes_back_though_nobody_can_read_of_it_on_the_node(
+    cluster: RemoteCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed, a full, or no standard error; the result file is what counts."""
+
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    closed = io.StringIO()
+    closed.close()
+    pool = cluster.pool(folder=tmp_path)
+    for stream in (Full(), closed, None):
+        handle = pool.submit_function(fails, estimate=ONE)
+        cluster.rest()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            assert made(cluster, handle) == 1
+        with pytest.raises(ValueError, match="mine"):
+            handle.result(PATIENCE_S)
 
 
 def test_a_function_returns_to_its_handle(cluster: RemoteCluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -370,9 +370,21 @@ def test_a_lost_answer_keeps_the_reservation_until_the_start_has_settled(
     cluster.close()
 
 
+def raises() -> Any:
+    raise AttributeError("'NoneType' object has no attribute 'partition'")
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (raises, "has no attribute 'partition'"),
+        (lambda: None, "start of the backend returned None, which is no Ref"),
+        (lambda: "17", "start of the backend returned '17', which is no Ref"),
+    ],
+)
 @pytest.mark.parametrize("shape", list(Shape))
 def test_a_broken_backend_is_not_retried_in_silence_for_ever(
-    clock: ManualClock, shape: Shape
+    clock: ManualClock, shape: Shape, answer: Callable[[], Any], named: str
 ) -> None:
     """A bug in an adapter: the task fails, names it, and gives its reservation back once."""
     cluster = RemoteCluster(clock, shape)
@@ -382,7 +394,9 @@ def test_a_broken_backend_is_not_retried_in_silence_for_ever(
 
     def broken(spec: JobSpec) -> Ref:
         asked.append(spec.id)
-        raise AttributeError("'NoneType' object has no attribute 'partition'")
+        assert len(asked) <= START_FAULTS, "it is asked in a storm"
+        told: Ref = answer()
+        return told
 
     cluster.backend.start = broken  # type: ignore[method-assign]  # the place for the fault
     first, second = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
@@ -395,7 +409,7 @@ def test_a_broken_backend_is_not_retried_in_silence_for_ever(
     for _ in range(5):
         cluster.passes()
 
-    with pytest.raises(RemoteFailed, match="has no attribute 'partition'") as caught:
+    with pytest.raises(RemoteFailed, match=named) as caught:
         first.result(PATIENCE_S)
     assert caught.value.cause is Cause.UNKNOWN
     assert asked == [first.id] * START_FAULTS

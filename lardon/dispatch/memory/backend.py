@@ -196,7 +196,7 @@ class MemoryBackend:
 
     def ceased(self, ref: Ref) -> Cessation:
         """Return what the setting `cessation` says, or what is known."""
-        return self._read(lambda: self._world.settings.cessation or self._cessation(ref))
+        return self._read(lambda: self._cessation(ref))
 
     def weakened(self, ref: Ref) -> frozenset[str]:  # noqa: ARG002  the same for every object
         """Return nothing: what is read back confirms name, id and submit time."""
@@ -209,6 +209,9 @@ class MemoryBackend:
     # Shared
 
     def _cessation(self, ref: Ref) -> Cessation:
+        self._world.present(ref)  # refuses what is no ref
+        if self._world.settings.cessation is not None:
+            return self._world.settings.cessation
         record = next((one for one in self._world.every() if one.ref == ref), None)
         if record is None:
             return Cessation(ceased=False, detail="nobody knows of such an object")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lardon.dispatch.enums import Cause, State
 from lardon.dispatch.memory.record import Truth
 from lardon.dispatch.rules import count, some_text
+from lardon.dispatch.ulid import checked_ulid
 
 if TYPE_CHECKING:
     from lardon.dispatch.memory.record import Record
@@ -21,7 +22,7 @@ class MemoryEnvironment:
 
     A verb that the object's state rules out raises `RefusedError` (a held job does not run),
     `FinishedError` or `NotFoundError`, as the calls of a backend do, and changes nothing; so
-    does `InvalidError` for an exit code or a node that is none. Any thread may call; nothing
+    does `InvalidError` for a ref, an exit code or a node that is none. Any thread may call; nothing
     blocks.
     """
 
@@ -70,6 +71,7 @@ class MemoryEnvironment:
 
     def recover_node(self, node: str) -> None:
         """Bring *node* back; what the scheduler gave up meanwhile is killed there."""
+        some_text("node", node)
         with self._world.entered():
             self._scheduler.recover_node(node)
 
@@ -129,8 +131,9 @@ class MemoryEnvironment:
         An attempt on a lost node counts until the node is back, or was fenced: see
         `lardon.dispatch.spi.CessationSignal`.
         """
+        job = checked_ulid(job, "job")
         with self._world.entered():
-            mine = [one for one in self._world.every() if one.spec.id == job.upper()]
+            mine = [one for one in self._world.every() if one.spec.id == job]
             return [attempt for record in mine for attempt in _attempts(record)]
 
 

@@ -27,7 +27,7 @@ class KubeflowScheduler(Scheduler):
 
     def stop(self, ref: Ref) -> None:
         """Delete the object, if it is there."""
-        record = self.world.records.get(ref)
+        record = self.world.present(ref)
         if record is not None:
             self.world.delete(record)
 

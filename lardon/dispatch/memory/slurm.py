@@ -31,7 +31,7 @@ class SlurmScheduler(Scheduler):
 
     def stop(self, ref: Ref) -> None:
         """Cancel the object of this id and submit time, if it is there and has not ended."""
-        record = self.world.records.get(ref)
+        record = self.world.present(ref)
         if record is not None and record.state is not State.ENDED:
             self.world.end(record, Cause.CANCELLED)
 

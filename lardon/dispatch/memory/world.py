@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lardon.dispatch.enums import Capability, Cause, Shape, State, Tristate
-from lardon.dispatch.errors import DispatchError, NotFoundError
+from lardon.dispatch.errors import DispatchError, InvalidError, NotFoundError
 from lardon.dispatch.memory.record import Record
 from lardon.dispatch.model import Observation, Ref
+from lardon.governor.checks import refuse
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
@@ -101,15 +102,21 @@ class World:
 
     def record(self, ref: Ref) -> Record:
         """Return the object that matches all of *ref*, or raise `NotFoundError`."""
-        found = self.records.get(ref)
+        found = self.present(ref)
         if found is None:
             message = f"no object matches {ref.name}, id {ref.id}, submitted {ref.submitted_at}"
             raise NotFoundError(message, ref=ref)
         return found
 
+    def present(self, ref: Ref) -> Record | None:
+        """Return the object that matches all of *ref*; `InvalidError` for what is no ref."""
+        if not isinstance(ref, Ref):
+            raise refuse(InvalidError, "ref", ref, "a Ref")
+        return self.records.get(ref)
+
     def known(self, ref: Ref) -> Record | None:
         """Return the object that matches all of *ref*, also from the accounting."""
-        return self.records.get(ref) or self.archive.get(ref)
+        return self.present(ref) or self.archive.get(ref)
 
     def every(self) -> Iterator[Record]:
         """Yield every object that ever was."""
