@@ -221,7 +221,7 @@ class Governor(Learner):
                 return decision, None
             experience.granted(estimate.kind, decision.contract.batch_size)
             reservation = self._book(decision.contract, holder, snapshot)
-            reservation._baseline = baseline
+            reservation._baseline, reservation._at_booking = baseline, own
             self._bump()
         self._listeners.poke()
         return decision, reservation

@@ -30,7 +30,8 @@ class History:
         """
         Append *record*; the oldest of a full window goes, or the stalest kind.
 
-        Returns that kind, None where none had to go.
+        A batch whose RAM peak is unknown takes the place of another such one, where there is
+        one: what is known is not forgotten for it. Returns the kind that had to go, or None.
         """
         window, stalest = self._windows.pop(kind, None), None
         if window is None:
@@ -40,6 +41,9 @@ class History:
             window = deque(maxlen=WINDOW)
         # Put back at the end, so that the first kind is the one not heard of longest.
         self._windows[kind] = window
+        if len(window) == WINDOW and record.peak_ram_bytes is None:
+            unknown = (place for place, one in enumerate(window) if one.peak_ram_bytes is None)
+            del window[next(unknown, 0)]
         window.append(record)
         return stalest
 

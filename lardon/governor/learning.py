@@ -60,9 +60,17 @@ class Learner:
             self._clock,
             self._reader,
             undisturbed,
-            reservation._baseline,
-            reservation.contract.gpus,
+            reservation,
+            self._covers,
         )
+
+    def _covers(self, kind: str, items: int) -> bool:
+        """Return whether a batch of *kind* at least so large is remembered with its RAM peak."""
+        with self._lock:
+            return any(
+                one.items >= items and one.peak_ram_bytes is not None and not one.failed
+                for one in self._experience.history.batches(kind)
+            )
 
     def record_batch(
         self,

@@ -25,7 +25,7 @@ class Reservation(Booking):
     method may be called from any thread, any number of times.
     """
 
-    __slots__ = ("_active", "_alone", "_baseline", "_owner")
+    __slots__ = ("_active", "_alone", "_at_booking", "_baseline", "_owner")
 
     def __init__(
         self, owner: _Releaser, reservation_id: int, holder: str, contract: Contract
@@ -41,6 +41,8 @@ class Reservation(Booking):
         self._active = True
         # What this process used when the work began; None where it cannot be measured.
         self._baseline: OwnUse | None = None
+        # And what it used when this was booked: at a break more than that, if something is kept.
+        self._at_booking: OwnUse | None = None
         # Set at release: no other reservation of the governor was active then.
         self._alone = False
 

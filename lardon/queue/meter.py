@@ -44,7 +44,8 @@ def record(
         return  # another batch began within this one: it was the one to measure
     context._measured = None
     try:
-        duration, ram, gpu = watch.stop()
-        learner.record_batch(context._task.estimate.kind, items, duration, ram, gpu, failed)
+        kind = context._task.estimate.kind
+        duration, ram, gpu = watch.stop(kind, items)
+        learner.record_batch(kind, items, duration, ram, gpu, failed)
     except Exception:  # noqa: BLE001  as above
         logger.exception("lardon: a batch of task %s could not be recorded", context.task_id)

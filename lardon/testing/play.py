@@ -80,7 +80,7 @@ def play_batches(
                 batch_s + item_s * size,
                 fixed_bytes=fixed_bytes,
             )
-            duration, ram, gpu = watch.stop()
+            duration, ram, gpu = watch.stop(estimate.kind, size)
             governor.record_batch(estimate.kind, size, duration, ram, gpu)
         last = reservation
         sizes.append(size)

@@ -234,3 +234,78 @@ def test_a_card_that_was_not_listed_at_the_booking_counts_in_full(
     probe.peak = OwnUse(ram_bytes=0, gpu_bytes={"GPU-a": 5})
 
     assert governor.watch_batch(reservation).stop().peak_gpu_bytes == 5
+
+
+def succeed(governor: Governor, last: Reservation) -> Reservation:
+    """Return what a break books in the place of *last*."""
+    last.release()
+    reservation = governor.reserve(ResourceEstimate(ram_bytes=MiB), replaces=last)[1]
+    assert reservation is not None
+    return reservation
+
+
+def held_over(governor: Governor, probe: WatchingProbe) -> Reservation:
+    """Return the reservation of a batch before which the process kept 300 MiB of the last."""
+    first = book(governor)
+    probe.use = OwnUse(ram_bytes=100 + 300 * MiB)
+    return succeed(governor, first)
+
+
+def test_what_a_larger_batch_left_in_the_allocator_is_no_peak_of_a_smaller(
+    governor: Governor, probe: WatchingProbe
+) -> None:
+    """Such a peak would be taken for fixed, and the smallest batch wait for what is not there."""
+    governor.record_batch("kind", 64, 1.0, 300 * MiB)
+    reservation = held_over(governor, probe)
+    probe.peak = OwnUse(ram_bytes=100 + 301 * MiB)
+
+    assert governor.watch_batch(reservation).stop("kind", 8) == BatchFigures(0.0, None, None)
+    assert governor.watch_batch(reservation).stop("kind", 64).peak_ram_bytes is None
+    # Of larger ones, and of other kinds, it is the best that is known.
+    assert governor.watch_batch(reservation).stop("kind", 65).peak_ram_bytes == 301 * MiB
+    assert governor.watch_batch(reservation).stop("other", 8).peak_ram_bytes == 301 * MiB
+    assert governor.watch_batch(reservation).stop().peak_ram_bytes == 301 * MiB
+
+
+def test_a_peak_beyond_what_was_held_over_is_the_batchs_own(
+    governor: Governor, probe: WatchingProbe
+) -> None:
+    governor.record_batch("kind", 64, 1.0, 300 * MiB)
+    reservation = held_over(governor, probe)
+    probe.peak = OwnUse(ram_bytes=100 + 309 * MiB)
+
+    assert governor.watch_batch(reservation).stop("kind", 8).peak_ram_bytes == 309 * MiB
+
+
+def test_little_that_was_held_over_does_not_count(governor: Governor, probe: WatchingProbe) -> None:
+    governor.record_batch("kind", 64, 1.0, 300 * MiB)
+    first = book(governor)
+    probe.use = OwnUse(ram_bytes=100 + 8 * MiB)
+    reservation = succeed(governor, first)
+    probe.peak = OwnUse(ram_bytes=100 + 9 * MiB)
+
+    assert governor.watch_batch(reservation).stop("kind", 8).peak_ram_bytes == 9 * MiB
+
+
+@pytest.mark.parametrize(
+    ("peak", "failed"), [(None, False), (300 * MiB, True)], ids=["unknown", "ran out"]
+)
+def test_a_batch_that_says_nothing_of_its_need_covers_no_smaller_one(
+    governor: Governor, probe: WatchingProbe, peak: int | None, failed: bool
+) -> None:
+    governor.record_batch("kind", 64, 1.0, peak, failed=failed)
+    reservation = held_over(governor, probe)
+    probe.peak = OwnUse(ram_bytes=100 + 301 * MiB)
+
+    assert governor.watch_batch(reservation).stop("kind", 8).peak_ram_bytes == 301 * MiB
+
+
+def test_a_peak_stands_where_nobody_knows_what_was_held_before(
+    governor: Governor, probe: WatchingProbe
+) -> None:
+    governor.record_batch("kind", 64, 1.0, 300 * MiB)
+    probe.use = None
+    reservation = book(governor)
+    probe.use = OwnUse(ram_bytes=100)
+
+    assert governor.watch_batch(reservation).stop("kind", 8).peak_ram_bytes == 600

@@ -157,3 +157,27 @@ def test_a_file_that_is_no_history_changes_nothing(
         governor.load_history(tmp_path / "nowhere.json")
 
     assert governor.statistics().history == {"kept": 1}
+
+
+def test_what_is_known_is_not_forgotten_for_what_is_not(governor: Governor) -> None:
+    """An allocator that keeps a large batch's memory hides the need of all smaller ones after."""
+    governor.record_batch("kind", 64, 1.0, 300)
+    for _ in range(2 * WINDOW):
+        governor.record_batch("kind", 8, 1.0)
+
+    window = governor.history("kind")
+    assert len(window) == WINDOW
+    assert window[0].peak_ram_bytes == 300
+    for items in range(WINDOW):
+        governor.record_batch("kind", items + 1, 1.0, 5)
+    assert [one.items for one in governor.history("kind")] == list(range(1, WINDOW + 1))
+
+
+def test_an_unknown_peak_takes_the_oldest_place_where_all_are_known(governor: Governor) -> None:
+    for items in range(1, WINDOW + 1):
+        governor.record_batch("kind", items, 1.0, 5)
+    governor.record_batch("kind", 1000, 1.0)
+    governor.record_batch("kind", 1001, 1.0)
+
+    kept = [one.items for one in governor.history("kind")]
+    assert kept == [*range(2, WINDOW + 1), 1001]

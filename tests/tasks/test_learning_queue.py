@@ -183,3 +183,38 @@ def test_a_governor_that_cannot_learn_costs_no_batch(
 
     assert "of task 1 could not be" in caplog.text
     assert f"no {at}" in caplog.text
+
+
+def test_memory_that_an_allocator_keeps_is_no_need_of_the_smallest_batch() -> None:
+    """
+    On this machine: a last, small batch works in what the large one before it has left.
+
+    Its peak was taken for the fixed part of every batch, and the next task of the kind
+    waited for a minute, on an idle machine, for more than there was.
+    """
+    governor = Governor()
+    if governor._reader.own_use() is None:
+        pytest.skip("this platform does not tell what a process uses")
+    pool = bytearray()
+
+    def work(items: list[int]) -> None:
+        nonlocal pool
+        need = len(items) * 2 * MiB
+        if len(pool) < need:
+            pool = bytearray(b"x") * need
+
+    estimate = ResourceEstimate(ram_bytes_per_item=2 * MiB, max_batch=64, kind="pool")
+    with TaskQueue(governor) as queue:
+        task = queue.submit(lambda task: task.map_batches(work, range(64 + 4)), estimate=estimate)
+        task.result(60)
+
+    large, small = governor.history("pool")
+    assert (large.items, small.items) == (64, 4)
+    if large.peak_ram_bytes is None:
+        pytest.skip("this process has children, so that no batch of it can be measured")
+    assert large.peak_ram_bytes >= 120 * MiB
+    assert small.peak_ram_bytes is None
+    del pool[:]
+    one = governor.decide(attrs.evolve(estimate, max_batch=1))
+    assert one.contract is not None
+    assert one.contract.ram_bytes < 16 * MiB
