@@ -289,15 +289,18 @@ def test_what_ends_the_thread_of_a_pool_frees_its_folder(
     cluster.pool(folder=tmp_path)
 
 
-def test_a_pool_that_could_not_be_made_frees_its_folder(tmp_path: Path, clock: ManualClock) -> None:
-    job = tmp_path / "jobs" / "01ARZ3NDEKTSV4RRFFQ69G5FAV.json"
-    job.parent.mkdir()
-    job.write_text("no record")
-    records = FileRecords(job.parent)
-    for arguments in ({}, {"records": records}):
-        with pytest.raises(InvalidError, match="01ARZ3NDEKTSV4RRFFQ69G5FAV"):
-            pool_in(tmp_path, clock, **arguments)
-    job.unlink()
+def test_a_pool_that_could_not_be_made_frees_its_folder(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: FileRecords) -> list[str]:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    records = FileRecords(tmp_path / "jobs")
+    with monkeypatch.context() as patched:
+        patched.setattr(FileRecords, "jobs", fails)
+        for arguments in ({}, {"records": records}):
+            with pytest.raises(OSError, match="the disk is gone"):
+                pool_in(tmp_path, clock, **arguments)
 
     for arguments in ({}, {"records": records}):
         pool_in(tmp_path, clock, **arguments).close()

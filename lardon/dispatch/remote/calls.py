@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.remote.function import ENDS, write_call
 from lardon.dispatch.ulid import is_ulid
 
@@ -59,7 +61,8 @@ class Calls:
         Remove the files of jobs that are not on record, left by a crash.
 
         For who knows that nobody else is submitting. Each job is asked for by its id, because
-        a listing of a network file system can be a minute old.
+        a listing of a network file system can be a minute old. One whose record cannot be read
+        is on record.
         """
         orphans: dict[str, list[Path]] = {}
         for path in self._listed():
@@ -67,8 +70,9 @@ class Calls:
             if job is not None:
                 orphans.setdefault(job, []).append(path)
         for job, paths in orphans.items():
-            if records.load(job) is None:
-                self._remove(paths)
+            with contextlib.suppress(InvalidError):
+                if records.load(job) is None:
+                    self._remove(paths)
 
     def _listed(self) -> list[Path]:
         try:

@@ -22,7 +22,16 @@ from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.capacity import Limits
 from lardon.dispatch.remote.core import operator_of, supervisor_of
 from lardon.dispatch.remote.handle import RemoteHandle
-from lardon.dispatch.remote.line import ESTIMATE, FORGOTTEN, RESULT, Line, forgotten, written
+from lardon.dispatch.remote.line import Line
+from lardon.dispatch.remote.notes import (
+    ESTIMATE,
+    FORGOTTEN,
+    RESULT,
+    forgotten,
+    readable,
+    tasks,
+    written,
+)
 from lardon.dispatch.remote.options import (
     PoolTimings,
     RemoteStatistics,
@@ -126,12 +135,11 @@ class RemotePool:
 
     def _recall(self, *, sweep: bool) -> None:
         """Take up the jobs of a process that crashed, in their old order."""
-        stored = [self._records.load(job) for job in self._records.jobs()]
+        stored = readable(self._records)
         for record in stored:
-            if record is not None and FORGOTTEN in record.notes:
+            if FORGOTTEN in record.notes:
                 self._remove(record)
-        mine = [one for one in stored if one is not None and ESTIMATE in one.notes]
-        for record in sorted(mine, key=lambda one: (one.position, one.id)):
+        for record in tasks(stored):
             handle = RemoteHandle(self, record)
             self._roster.recall(handle, record)
             self._waiter.post(functools.partial(self._line.add, handle))
@@ -309,7 +317,7 @@ class RemotePool:
             done=self._roster.done,
             reserved_ram_bytes=booked.reserved_ram_bytes,
             reserved_cpus=booked.reserved_cpus,
-            waiter_error=self._waiter.error,
+            waiter_error=self._waiter.error or self._line.trouble,
         )
 
     # For handles
@@ -364,14 +372,27 @@ class RemotePool:
                 them. One that waits in line waits on.
             cancel: Whether to cancel what is not over.
 
+        Raises:
+            InvalidError: the record of a job to be cancelled cannot be read. The others are
+                cancelled then, and the pool is not closed.
+
         """
         self.check_owner()
         if cancel:
-            for handle in self.handles():
-                handle.cancel()
+            self._cancel_all()
         if wait and not self.on_waiter():
             self.join()
         self._waiter.stop()
+
+    def _cancel_all(self) -> None:
+        unreadable: InvalidError | None = None
+        for handle in self.handles():
+            try:
+                handle.cancel()
+            except InvalidError as error:
+                unreadable = unreadable or error
+        if unreadable is not None:
+            raise unreadable
 
     def __enter__(self) -> Self:
         return self
