@@ -129,9 +129,10 @@ def test_a_callback_that_exits_ends_no_pool(
     assert len([one for one in caplog.records if "exited" in one.message]) == 3
 
 
-# pytest tells of what ended the thread, which is what the test is about.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_ends_the_thread_of_a_pool_ends_its_handles(cluster: RemoteCluster) -> None:
+def test_what_ends_the_thread_of_a_pool_ends_its_handles(
+    cluster: RemoteCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and told by the pool from then on."""
     records = Exiting()
     pool = cluster.pool(records=records)
     handle = pool.submit(COMMAND, estimate=ONE)
@@ -143,6 +144,11 @@ def test_what_ends_the_thread_of_a_pool_ends_its_handles(cluster: RemoteCluster)
         handle.result(PATIENCE_S)
     with pytest.raises(PoolClosed):
         pool.submit(COMMAND, estimate=ONE)
+    pool.close()
+    assert pool.statistics().waiter_error == "SystemExit: a store that exits"
+    (logged,) = [one for one in caplog.records if one.levelno == logging.CRITICAL]
+    assert "ended" in logged.message
+    assert logged.exc_info
 
 
 def test_a_callback_cannot_wait_for_its_own_pool(cluster: RemoteCluster) -> None:

@@ -271,8 +271,6 @@ class Exiting(FileRecords):
         return super().load(job)
 
 
-# pytest tells of what ended the thread, which is what the test is about.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_ends_the_thread_of_a_pool_frees_its_folder(
     cluster: RemoteCluster, tmp_path: Path
 ) -> None:

@@ -320,7 +320,7 @@ class Line:
         if returned is not None and returned.error is not None:
             error = returned.error
             if not outcome.succeeded:
-                error.__cause__ = _failure(handle, outcome)
+                _give_cause(error, _failure(handle, outcome))
             handle._end(TaskState.FAILED, error=error)
         elif returned is not None and outcome.succeeded:
             handle._end(TaskState.COMPLETED, returned.value)
@@ -380,6 +380,13 @@ def _admission(contract: Contract, nodes: int) -> Callable[[JobRecord], JobRecor
         return attrs.evolve(record, spec=spec, notes=notes, may_start=True)
 
     return admit
+
+
+def _give_cause(error: BaseException, cause: BaseException) -> None:
+    try:
+        error.__cause__ = cause
+    except BaseException:  # noqa: BLE001  an error of somebody else's may refuse in any way
+        _log.warning("an error of a function takes no cause, which was: %s", cause)
 
 
 def _refusal(handle: RemoteHandle) -> TaskRefused:

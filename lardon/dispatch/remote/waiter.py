@@ -78,7 +78,7 @@ class Waiter:
 
     @property
     def error(self) -> str | None:
-        """What the last turn failed with, None when it did not."""
+        """What the last turn failed with, or what ended the thread; None where nothing did."""
         return self._error
 
     def owned_here(self) -> bool:
@@ -166,11 +166,18 @@ class Waiter:
         with contextlib.suppress(ForkedChild):
             try:
                 self._make_turns()
-            finally:  # also when somebody's code in a turn, such as an unpickled object's, exits
+            except ForkedChild:
+                raise
+            except BaseException as error:  # noqa: BLE001  somebody's code in a turn exits
                 self.leave_child()
-                with self.lock:
-                    self._closing = self._over = True
+                logger.critical("lardon: the waiter of a remote pool ended", exc_info=True)
+                self._error = described(error)
+            self.leave_child()
+            with self.lock:
+                self._closing = self._over = True
+            try:
                 self._finish()
+            finally:
                 self.notify()
 
     def _make_turns(self) -> None:
