@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from lardon.dispatch.enums import Shape, State
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.model import JobSpec
 from lardon.dispatch.remote import RecordLost, RemoteHandle, RemotePool
+from lardon.dispatch.remote.waiter import Waiter
 from lardon.testing import ManualClock
 from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
 
@@ -493,6 +495,28 @@ def test_a_pool_sleeps_though_nothing_is_stored(
     assert "does not show" in caplog.text
     assert not handle.done()
     assert closes(pool)
+
+
+def test_a_waiter_whose_turns_are_never_through_sleeps_between_them(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever keeps a job due: no processor is burnt for it, and the end is not missed."""
+    turns: list[int] = []
+
+    def turn() -> datetime.datetime:
+        turns.append(1)
+        return clock.wall()
+
+    waiter = Waiter(turn, lambda: None, clock, 15)
+    waiter.start()
+    assert waiter.wait_parked(PATIENCE_S)
+    first = len(turns)
+    assert first < 1000
+    clock.advance(15)
+    assert waiter.wait_parked(PATIENCE_S)
+    assert len(turns) == 2 * first
+    assert caplog.text.count("asks for another at once") == 1
+    waiter.stop()
 
 
 def test_a_pool_sleeps_though_a_record_is_another_jobs(
