@@ -93,7 +93,7 @@ def test_a_task_that_is_stored_while_the_pool_is_closed_ends_too(cluster: Remote
 
 
 def test_a_job_that_goes_on_without_its_pool_is_not_forgotten(cluster: RemoteCluster) -> None:
-    """`RemotePool.forget`: "it is not over"; its handle is done only because of the pool."""
+    """Its handle is done only because of the pool."""
     records = MemoryRecords()
     pool = cluster.pool(records=records)
     handle = pool.submit(COMMAND, estimate=ONE, name="long")
@@ -102,9 +102,20 @@ def test_a_job_that_goes_on_without_its_pool_is_not_forgotten(cluster: RemoteClu
     pool.close(wait=False)
     assert handle.done()
 
-    with pytest.raises(InvalidError, match="a job that is over"):
+    with pytest.raises(PoolClosed):
         pool.forget("long")
     assert records.jobs() == [handle.id]
+
+
+@pytest.mark.parametrize("what", [3, None, "a", "a handle of another pool"])
+def test_what_is_no_handle_of_the_pool_is_not_cancelled(cluster: RemoteCluster, what: Any) -> None:
+    pool, other = cluster.pool(), cluster.pool()
+    handle = other.submit(COMMAND, estimate=ONE)
+    with pytest.raises(InvalidError, match="a handle of this pool") as caught:
+        pool.cancel(handle if what == "a handle of another pool" else what)
+
+    assert caught.value.path == "handle"
+    assert handle.record.stop_asked_at is None
 
 
 def test_a_callback_that_exits_ends_no_pool(

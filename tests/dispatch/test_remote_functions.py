@@ -418,6 +418,9 @@ def test_what_is_no_function_or_has_wrong_options_is_refused(
         pool.submit_function(3, estimate=ONE)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(InvalidError, match="one of the options"):
         pool.submit_function(print, estimate=ONE, options={"ram_bytes": 3})  # type: ignore[arg-type]
+    for wrong in (5, "nodes", [("nodes", 2)]):
+        with pytest.raises(InvalidError, match="options must be a mapping"):
+            pool.submit_function(print, estimate=ONE, options=wrong)  # type: ignore[arg-type]
 
 
 def test_without_cloudpickle_the_extra_is_named(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lardon.dispatch.job_record import JobRecord, Outcome
+    from lardon.dispatch.remote.errors import RecordLost
     from lardon.governor.decision import Contract, Decision
 
 _log: Final = logging.getLogger("lardon.dispatch")
@@ -57,6 +58,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         self._task_state = TaskState.PENDING
         # Set last, and read without the lock that a fork may have copied while it was held.
         self._settled = False
+        self._record_lost = False
         self.id = record.id
         """The job's ULID."""
         self.name = record.label or record.id
@@ -90,7 +92,9 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         unless the job had completed meanwhile. Blocks as long as the store takes.
 
         Raises:
-            PoolClosed: called in a forked child; nothing was written.
+            InvalidError: its record cannot be read.
+            StoreAway: the store cannot be reached.
+            PoolClosed: the pool left meanwhile, or this is a forked child; nothing was written.
 
         """
         self._check_owner()
@@ -164,6 +168,11 @@ class RemoteHandle(concurrent.futures.Future[Any]):
             else:
                 self._call_back(functools.partial(self.set_exception, error))
         self._settled = True
+
+    def _lose(self, error: RecordLost) -> None:
+        """Be done without a record: should it come back, it is the next pool's."""
+        self._record_lost = True
+        self._end(TaskState.FAILED, error=error)
 
     def _abandon(self) -> None:
         """Be done here, though the job goes on: the pool was closed."""

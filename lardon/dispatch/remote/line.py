@@ -294,7 +294,7 @@ class Line:
             f"the record of {handle.name} was removed by somebody else before it was over: its "
             f"job {handle.id} is left alone, and how it ends is not told here"
         )
-        handle._end(TaskState.FAILED, error=RecordLost(message, name=handle.name, job=handle.id))
+        handle._lose(RecordLost(message, name=handle.name, job=handle.id))
 
     def _end(self, entry: Entry, outcome: Outcome) -> bool:
         """End a handle; return whether its result was there."""

@@ -6,7 +6,6 @@ Users' calls write down what is asked for, and wake the one thread that waits fo
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,8 @@ from lardon.dispatch.parts import checked_backend, checked_clock, checked_folder
 from lardon.dispatch.recovery import RecoveryPolicy
 from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.capacity import Limits
-from lardon.dispatch.remote.core import operator_of, supervisor_of
+from lardon.dispatch.remote.core import check_parts, operator_of, supervisor_of
+from lardon.dispatch.remote.errors import PoolClosed
 from lardon.dispatch.remote.handle import RemoteHandle
 from lardon.dispatch.remote.line import Line
 from lardon.dispatch.remote.notes import (
@@ -90,6 +90,8 @@ class RemotePool:
         InvalidError: an argument breaks its rule; the error names it.
         FolderInUse: another pool works in the folder.
         UnsupportedError: the backend is not safe to start with, or cannot show such objects.
+        StoreAway: the store of records cannot be reached.
+        OSError: the folder cannot be made or written.
 
     """
 
@@ -113,6 +115,7 @@ class RemotePool:
         check_timings(timings)
         self._clock = checked_clock(clock)
         self._folder = None if folder is None else checked_folder(folder).absolute()
+        check_parts(backend, self._clock, timings, unmatched)
         own = records is None
         where = self._folder
         self._calls = None if where is None else Calls(where / (_CALLS if own else _CALLS_APART))
@@ -272,28 +275,52 @@ class RemotePool:
         """
         Remove a job that is over from the records, so that its name is free again.
 
+        A job whose record somebody removed is forgotten here. Should its record be back, it
+        and the files of its function stay: they are the next pool's.
+
         Raises:
             NotFoundError: no job of this name.
-            InvalidError: it is not over.
+            InvalidError: it is not over, or its record cannot be read.
+            StoreAway: the store cannot be reached.
+            PoolClosed: the pool was closed, or belongs to another process.
 
         """
-        handle = self.adopt(name)
-        if handle is None:
-            message = f"no job is called {name!r}"
-            raise NotFoundError(message, ref=name)
-        if not handle.done():
-            raise refuse(InvalidError, "name", name, "the name of a job that is over")
-        with contextlib.suppress(NotFoundError):  # somebody else has removed its record
-            self._remove(self._operator.change(handle.id, forgotten))
-        self._roster.drop(handle)
+        self.check_owner()
+        with self._tenancy.used():
+            handle = self.adopt(name)
+            if handle is None:
+                message = f"no job is called {name!r}"
+                raise NotFoundError(message, ref=name)
+            if not handle.done():
+                raise refuse(InvalidError, "name", name, "the name of a job that is over")
+            if not (handle._record_lost and self._is_on_record(handle.id)):
+                self._remove_all_of(handle)
+            self._roster.drop(handle)
+
+    def _is_on_record(self, job: str) -> bool:
+        try:
+            return self._records.load(job) is not None
+        except InvalidError:
+            return True  # there is one, though nobody can read it
+
+    def _remove_all_of(self, handle: RemoteHandle) -> None:
+        try:
+            record = self._operator.change(handle.id, forgotten)
+        except NotFoundError:  # somebody else has removed it
+            self._discard(handle.id)
+        else:
+            self._remove(record)
 
     def _remove(self, record: JobRecord) -> None:
         """Remove what is kept of a job that was forgotten; what a crash leaves of it goes later."""
         # Its record stays as long as a duplicate of it may come, which has to be stopped.
         if record.closed:
             self._records.forget(record.id)
+        self._discard(record.id)
+
+    def _discard(self, job: str) -> None:
         if self._calls is not None:
-            self._calls.discard(record.id)
+            self._calls.discard(job)
 
     def unmatched(self) -> tuple[Observation, ...]:
         """Return the objects that no record claims; see `Supervisor.unmatched`."""
@@ -323,14 +350,27 @@ class RemotePool:
     # For handles
 
     def cancel(self, handle: RemoteHandle) -> bool:
-        """Ask for the end of a job, and write that down; return whether it was not over yet."""
+        """
+        Ask for the end of a job; what `RemoteHandle.cancel` does.
+
+        Raises:
+            InvalidError: it is no handle of this pool, or its record cannot be read.
+            StoreAway: the store cannot be reached.
+            PoolClosed: the pool was closed, or belongs to another process.
+
+        """
+        if not isinstance(handle, RemoteHandle) or handle._owner is not self:
+            raise refuse(InvalidError, "handle", handle, "a handle of this pool")
         self.check_owner()
-        try:
-            return self._operator.stop(handle.id).outcome is None
-        except NotFoundError:
-            return False  # its record was removed: the next turn ends the handle
-        finally:
-            self._waiter.post(functools.partial(self._line.wake, handle.id))
+        with self._tenancy.used():
+            if handle.done():
+                return handle.cancelled()
+            try:
+                return self._operator.stop(handle.id).outcome is None
+            except NotFoundError:
+                return False  # its record was removed: the next turn ends the handle
+            finally:
+                self._waiter.post(functools.partial(self._line.wake, handle.id))
 
     def on_waiter(self) -> bool:
         """Return whether the caller is the pool's own thread."""
@@ -389,6 +429,8 @@ class RemotePool:
         for handle in self.handles():
             try:
                 handle.cancel()
+            except PoolClosed:
+                break  # it has left meanwhile
             except InvalidError as error:
                 unreadable = unreadable or error
         if unreadable is not None:
