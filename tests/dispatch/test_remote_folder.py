@@ -451,6 +451,7 @@ def test_a_pool_is_not_refused_by_its_own_lock(
     folder.mkdir()
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(tmp_path)
+    names: dict[str, str | Path]
     names = {"same": folder, "relative": "runs", "link": "link", "dots": folder / ".." / "runs"}
     pool = cluster.pool(folder=folder, records=FileRecords(names[other]))
     with pytest.raises(FolderInUse):

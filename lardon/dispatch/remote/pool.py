@@ -147,7 +147,7 @@ class RemotePool:
             self._roster.recall(handle, record)
             self._waiter.post(functools.partial(self._line.add, handle))
         if sweep and self._calls is not None:
-            self._calls.sweep(self._records)
+            self._calls.sweep(self._operator)
 
     # Submitting
 
