@@ -80,9 +80,10 @@ class Supervisor:
         self._wake: dict[str, datetime.datetime] = {}
         self._over: set[str] = set()
         self._plans: dict[str, Plan] = {}
-        # The jobs whose records cannot be read, and whether the store is away: each is told once.
+        self.away = False
+        """Whether the store was away at the last turn, so that nothing was done."""
+        # The jobs whose records cannot be read: each is told once.
         self._unreadable: set[str] = set()
-        self._away = False
 
     def turn(self) -> datetime.datetime | None:
         """
@@ -96,13 +97,13 @@ class Supervisor:
         try:
             self._serve_all()
         except StoreAway as error:
-            if not self._away:
+            if not self.away:
                 _log.warning("%s: %s; nothing is done until they can be", self.name, error)
-            self._away = True
+            self.away = True
             return self._after_a_poll()
-        if self._away:
+        if self.away:
             _log.info("%s: the records are back", self.name)
-        self._away = False
+        self.away = False
         if self._sweeper.is_due():
             for _ in self.sweep():
                 pass

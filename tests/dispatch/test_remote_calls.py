@@ -232,7 +232,7 @@ def test_files_stay_while_nobody_knows_whether_their_job_may_run(
         message = "no answer"
         raise RefusedError(message)
 
-    cluster.backend.find_all = silent  # type: ignore[method-assign]  # the place for the fault
+    cluster.backend.find_all = silent  # type: ignore[assignment,method-assign]  # the fault
     cluster.pool(folder=tmp_path).close()
     assert files(tmp_path) == [f"{ORPHAN}.call"]
     assert "no answer" in caplog.text

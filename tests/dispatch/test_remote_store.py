@@ -141,6 +141,7 @@ def test_the_wish_for_the_end_of_a_job_without_a_readable_record_is_refused(
         bad.cancel()
     with pytest.raises(InvalidError, match=f"{bad.id}.json"):
         pool.close(cancel=True)
+    cluster.rest()
     cluster.passes()
     assert other.cancelled()
     pool.close(wait=False)
@@ -191,6 +192,7 @@ def test_a_folder_with_such_a_record_is_opened_without_its_job(
 
 def cancelled(cluster: RemoteCluster, handle: RemoteHandle) -> RemoteHandle:
     handle.cancel()
+    cluster.rest()
     cluster.passes()
     assert handle.cancelled()
     return handle
@@ -360,6 +362,7 @@ def test_a_folder_that_is_away_for_a_while_loses_no_task(
         pool.submit(COMMAND, estimate=ONE, name="new")
     with pytest.raises(StoreAway):
         handles[0].cancel()
+    cluster.rest()
     assert not jobs.exists() or list(jobs.iterdir()) == []
     if place == "empty":
         jobs.rmdir()
@@ -373,7 +376,10 @@ def test_a_folder_that_is_away_for_a_while_loses_no_task(
     pool.submit(COMMAND, estimate=ONE, name="new")
 
 
-def test_a_store_of_somebody_else_may_be_away_too(cluster: RemoteCluster) -> None:
+def test_a_store_of_somebody_else_may_be_away_too(
+    cluster: RemoteCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here the line notices it before its supervisor does: one of the two tells it."""
     records = Leaving()
     pool = cluster.pool(records=records, jobs=1)
     first, second = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
@@ -382,6 +388,7 @@ def test_a_store_of_somebody_else_may_be_away_too(cluster: RemoteCluster) -> Non
     for _ in range(5):
         cluster.passes()
     assert not first.done()
+    assert caplog.text.count("does not answer") == 1
     records.away = False
     cluster.finish(first)
     cluster.passes()

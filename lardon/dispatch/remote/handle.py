@@ -49,7 +49,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
     It works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. Every
     method may be called from any thread; only `result` and `exception` wait, and only `cancel`
     writes anything down. In a forked child these three raise `PoolClosed` while it is not done:
-    the job is the parent's.
+    the job is the parent's. The functions above cannot be refused there, and wait in vain.
     """
 
     def __init__(self, owner: Owner, record: JobRecord) -> None:

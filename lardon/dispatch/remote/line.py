@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -136,7 +136,7 @@ class Line:
         try:
             wake_at = self._do_all()
         except StoreAway as error:
-            if self._away is None:
+            if self._away is None and not self._supervisor.away:
                 _log.warning("nothing is concluded about the tasks of a pool: %s", error)
             self._away = described(error)
             return self._after_a_poll()
@@ -159,9 +159,7 @@ class Line:
     def _admit(self) -> bool:
         """Admit from the head of the line, as long as there is room; return whether one was."""
         admitted = False
-        for entry, record in self._on_record():
-            if entry.admitted:
-                continue
+        for entry, record in self._on_record(one for one in self.entries if not one.admitted):
             if record is None or record.outcome is not None or record.stop_asked_at is not None:
                 continue
             if not self._may_enter():
@@ -179,11 +177,7 @@ class Line:
             return False
         # Where nothing is gated, to start is to open: then the one before comes first.
         gated = self._operator.terms.promises.gated
-        return gated or all(
-            self._was_opened(record)
-            for one, record in self._on_record()
-            if one.admitted and one.handle.outcome is None
-        )
+        return gated or all(self._was_opened(record) for _, record in self._on_record(inside))
 
     def _ask(self, entry: Entry) -> bool:
         """Ask for the reservation of the head; return whether the next may be asked for."""
@@ -233,7 +227,7 @@ class Line:
 
     def _open_in_order(self) -> bool:
         """Allow the next job to be opened, once those before it were; return whether one was."""
-        for entry, record in self._on_record():
+        for entry, record in self._on_record(self.entries):
             if record is None:
                 continue
             entry.handle._seen(record)
@@ -268,7 +262,7 @@ class Line:
     def _finish(self) -> bool:
         """Give back what is not held any more, and end the handles; return whether any was."""
         released = self._lost.turn()
-        for entry, record in self._on_record():
+        for entry, record in self._on_record(self.entries):
             if record is None:
                 self._lose(entry)
                 released = True
@@ -348,15 +342,15 @@ class Line:
 
     # On record
 
-    def _on_record(self) -> Iterator[tuple[Entry, JobRecord | None]]:
+    def _on_record(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, JobRecord | None]]:
         """
-        Yield each task with what is on record of it now, the oldest first.
+        Yield each of *entries* with what is on record of it now, in their order.
 
         None says that somebody removed it before the job was over. A task whose record cannot
         be read is left out: it keeps what it holds, and nobody waits for it. The supervisor
         logs it.
         """
-        for entry in self.entries:
+        for entry in entries:
             job, known = entry.handle.id, entry.handle.record
             try:
                 found = self._operator.records.load(job)
