@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -160,6 +161,42 @@ def test_what_ends_the_thread_of_a_pool_ends_its_handles(
     (logged,) = [one for one in caplog.records if one.levelno == logging.CRITICAL]
     assert "ended" in logged.message
     assert logged.exc_info
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled", "abandoned"])
+@pytest.mark.parametrize("what", ["result", "error", "running"])
+def test_a_handle_that_somebody_else_has_settled_ends_no_pool(
+    cluster: RemoteCluster, what: str, how: str
+) -> None:
+    """Those methods are an executor's, and public: every turn of the pool had failed with it."""
+    pool = cluster.pool()
+    handle, other = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
+    cluster.rest()
+    if what == "result":
+        handle.set_result(3)
+    elif what == "error":
+        handle.set_exception(ValueError("mine"))
+    else:
+        handle.set_running_or_notify_cancel()
+    if how == "finished":
+        cluster.finish(handle)
+    elif how == "cancelled":
+        pool._operator.stop(handle.id)
+        cluster.passes()
+        cluster.passes()
+    else:
+        pool.close(wait=False)
+    assert handle.done()
+    if what == "result":
+        assert handle.result(PATIENCE_S) == 3
+    if what == "running" and how == "cancelled":
+        with pytest.raises(CancelledError):
+            handle.result(PATIENCE_S)
+    assert pool.statistics().waiter_error is None
+    if how != "abandoned":
+        cluster.finish(other)
+        assert other.result(PATIENCE_S).succeeded
+        assert pool.statistics().reserved_ram_bytes == 0
 
 
 def test_a_callback_cannot_wait_for_its_own_pool(cluster: RemoteCluster) -> None:

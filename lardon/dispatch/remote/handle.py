@@ -159,15 +159,23 @@ class RemoteHandle(concurrent.futures.Future[Any]):
     def _end(self, state: TaskState, value: Any = None, error: BaseException | None = None) -> None:
         """Be done; the only place that ends a handle."""
         self._task_state = state
-        if state is TaskState.CANCELLED:
+        if state is TaskState.CANCELLED and not (self.done() or super().running()):
             self._call_back(super().cancel)
             self.set_running_or_notify_cancel()
-        elif self.set_running_or_notify_cancel():
-            if error is None:
-                self._call_back(functools.partial(self.set_result, value))
-            else:
-                self._call_back(functools.partial(self.set_exception, error))
+        elif state is TaskState.CANCELLED:  # a future that was said to run cannot be cancelled
+            self._settle(error=concurrent.futures.CancelledError())
+        else:
+            self._settle(value, error)
         self._settled = True
+
+    def _settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Let `result` return or raise, unless somebody has set that with his own hands."""
+        if self.done() or not (super().running() or self.set_running_or_notify_cancel()):
+            return
+        if error is None:
+            self._call_back(functools.partial(self.set_result, value))
+        else:
+            self._call_back(functools.partial(self.set_exception, error))
 
     def _lose(self, error: RecordLost) -> None:
         """Be done without a record: should it come back, it is the next pool's."""
@@ -177,9 +185,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
     def _abandon(self) -> None:
         """Be done here, though the job goes on: the pool was closed."""
         message = f"the pool was closed; the job of {self.name} goes on: adopt it by its name"
-        if self.set_running_or_notify_cancel():
-            error = PoolClosed(message, name=self.name)
-            self._call_back(functools.partial(self.set_exception, error))
+        self._settle(error=PoolClosed(message, name=self.name))
         self._settled = True
 
     def _call_back(self, settle: Callable[[], object]) -> None:
