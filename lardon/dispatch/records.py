@@ -122,6 +122,11 @@ _SUFFIX: Final = ".json"
 _LOCK: Final = ".lock"
 
 
+def _opened(path: str, flags: int) -> int:
+    """Open a file; what is a pipe in its place must not keep anybody waiting for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 class FileRecords:
     """
     Records as files of one folder, one file a job, shared by every process that opens it.
@@ -171,7 +176,8 @@ class FileRecords:
     def _stored(self, job: str) -> JobRecord | None:
         path = self._path(job)
         try:
-            content = path.read_bytes()
+            with open(path, "rb", opener=_opened) as handle:
+                content = handle.read()
         except FileNotFoundError:
             self._read.pop(job, None)
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -71,17 +72,29 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def a_pipe(path: Path) -> None:
+    """Who opens one to read waits for somebody who writes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 def of_another_job(path: Path) -> None:
     other = max(one for one in path.parent.glob("*.json") if one != path)
     path.write_bytes(other.read_bytes())
 
 
-SPOILS: Final = [truncated, binary, empty, a_folder, of_another_job]
+SPOILS: Final = [truncated, binary, empty, a_folder, a_pipe, of_another_job]
+
+
+def cleared(path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()
 
 
 def restored(path: Path, content: bytes) -> None:
-    if path.is_dir():
-        path.rmdir()
+    cleared(path)
     path.write_bytes(content)
 
 
@@ -121,7 +134,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_waiting(
         cluster.finish(bad)
         assert bad.result(PATIENCE_S).succeeded
     else:
-        path.rmdir()
+        cleared(path)
         cluster.passes()
         assert isinstance(bad.exception(PATIENCE_S), RecordLost)
     assert pool.statistics().waiter_error is None
