@@ -439,6 +439,45 @@ def test_no_object_is_judged_while_the_store_is_away(
     assert cluster.env.truth(lost).ended
 
 
+def test_an_object_waits_anew_once_the_store_is_back(cluster: RemoteCluster) -> None:
+    """As with one that has no job any more: nothing of what was seen before counts."""
+    records = Leaving()
+    operator = Operator(cluster.backend, records, cluster.clock)
+    supervisor = Supervisor("one", operator, unmatched=UnmatchedPolicy.STOP, unmatched_grace_s=40)
+    operator.submit(JobSpec(id=OTHER, command=COMMAND))
+    lost = cluster.backend.start(JobSpec(id=JOB, command=COMMAND))
+    for _ in range(3):
+        list(supervisor.sweep())
+        cluster.clock.advance(15)
+    assert [one.ref for one in supervisor.unmatched()] == [lost]
+    records.away = True
+    list(supervisor.sweep())
+    assert supervisor.unmatched() == ()
+    records.away = False
+    for _ in range(3):
+        cluster.clock.advance(15)
+        list(supervisor.sweep())
+        assert cluster.env.truth(lost).state is State.PENDING
+    cluster.clock.advance(15)
+    list(supervisor.sweep())
+    assert cluster.env.truth(lost).ended
+
+
+def test_an_object_whose_record_cannot_be_read_is_claimed_by_it(cluster: RemoteCluster) -> None:
+    """Also where a listing does not show the record yet."""
+    records = Spoiled()
+    operator = Operator(cluster.backend, records, cluster.clock)
+    supervisor = Supervisor("one", operator, unmatched=UnmatchedPolicy.STOP, unmatched_grace_s=0)
+    operator.submit(JobSpec(id=OTHER, command=COMMAND))
+    lost = cluster.backend.start(JobSpec(id=JOB, command=COMMAND))
+    records.bad = JOB
+    for _ in range(4):
+        supervisor.turn()
+        cluster.clock.advance(15)
+    assert supervisor.unmatched() == ()
+    assert cluster.env.truth(lost).state is State.PENDING
+
+
 # A store that contradicts itself
 
 
