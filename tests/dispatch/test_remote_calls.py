@@ -334,13 +334,18 @@ class Half(FileRecords):
 
 
 class Silent(FileRecords):
-    """Records that fail altogether."""
+    """Records that fail altogether, from the first that is stored on."""
+
+    broken = False
 
     def save(self, record: JobRecord) -> JobRecord:
+        self.broken = True
         raise OSError(28, "No space left on device")
 
     def load(self, job: str) -> JobRecord | None:
-        raise OSError(5, "Input/output error")
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        return super().load(job)
 
 
 @pytest.mark.parametrize("kind", [Half, Silent])

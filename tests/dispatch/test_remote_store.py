@@ -374,6 +374,9 @@ def test_a_folder_that_is_away_for_a_while_loses_no_task(
     with pytest.raises(StoreAway):
         pool.submit(COMMAND, estimate=ONE, name="new")
     with pytest.raises(StoreAway):
+        pool.submit_function(print, estimate=ONE)
+    assert not (tmp_path / "calls").exists()
+    with pytest.raises(StoreAway):
         handles[0].cancel()
     cluster.rest()
     assert not jobs.exists() or list(jobs.iterdir()) == []

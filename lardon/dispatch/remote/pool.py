@@ -222,6 +222,7 @@ class RemotePool:
         check_options(more)
         job = self._roster.new_id(self._clock.wall())
         with self._tenancy.used():
+            self._records.load(job)  # raises where the store is away: then no file is written
             try:
                 command, result = self._calls.write(job, fn, args, kwargs)
                 spec = JobSpec(id=job, command=command, **more)
