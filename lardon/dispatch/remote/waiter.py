@@ -179,10 +179,8 @@ class Waiter:
             self.leave_child()
             with self.lock:
                 self._closing = self._over = True
-            try:
-                self._finish()
-            finally:
-                self.notify()
+            self._finish()
+            self.notify()
 
     def _make_turns(self) -> None:
         at_once, told = 0, False
