@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lardon.clock import Clock, checked_timeout
 from lardon.dispatch.enums import UnmatchedPolicy
@@ -17,21 +17,12 @@ from lardon.dispatch.errors import InvalidError, NotFoundError
 from lardon.dispatch.model import JobSpec
 from lardon.dispatch.parts import checked_backend, checked_clock, checked_folder
 from lardon.dispatch.recovery import RecoveryPolicy
-from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.capacity import Limits
 from lardon.dispatch.remote.core import check_parts, operator_of, supervisor_of
-from lardon.dispatch.remote.errors import PoolClosed
 from lardon.dispatch.remote.handle import RemoteHandle
+from lardon.dispatch.remote.kept import Kept, calls_in
 from lardon.dispatch.remote.line import Line
-from lardon.dispatch.remote.notes import (
-    ESTIMATE,
-    FORGOTTEN,
-    RESULT,
-    forgotten,
-    readable,
-    tasks,
-    written,
-)
+from lardon.dispatch.remote.notes import ESTIMATE, RESULT, written
 from lardon.dispatch.remote.options import (
     PoolTimings,
     RemoteStatistics,
@@ -51,15 +42,10 @@ from lardon.governor.estimate import ResourceEstimate
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.model import Observation
     from lardon.dispatch.records import Records
     from lardon.dispatch.spi import Backend
     from lardon.governor.governor import Governor
-
-_CALLS: Final = "calls"
-# Of jobs that are on record elsewhere; a pool with its records in the folder sweeps the others.
-_CALLS_APART: Final = "calls-apart"
 
 
 class RemotePool:
@@ -114,13 +100,13 @@ class RemotePool:
         checked_backend(backend)
         check_timings(timings)
         self._clock = checked_clock(clock)
-        self._folder = None if folder is None else checked_folder(folder).absolute()
+        where = None if folder is None else checked_folder(folder).absolute()
         check_parts(backend, self._clock, timings, unmatched)
         own = records is None
-        where = self._folder
-        self._calls = None if where is None else Calls(where / (_CALLS if own else _CALLS_APART))
+        self._calls = calls_in(where, own=own)
         self._operator = operator_of(backend, records, where, self._clock, timings)
         self._records = self._operator.records
+        self._kept = Kept(self._operator, self._calls)
         self._governor = limits.governor(self._clock)
         self._supervisor = supervisor_of(self._operator, timings, unmatched)
         self._line = Line(
@@ -128,26 +114,16 @@ class RemotePool:
         )
         self._waiter = Waiter(self._line.turn, self._let_go, self._clock, timings.poll_s)
         self._roster = Roster(self._waiter)
-        self._tenancy = Tenancy(self._folder, self._records)
+        self._tenancy = Tenancy(where, self._records)
         try:
-            self._recall(sweep=own and self._tenancy.exclusive)
+            for record in self._kept.recall(sweep=own and self._tenancy.exclusive):
+                handle = RemoteHandle(self, record)
+                self._roster.recall(handle, record)
+                self._waiter.post(functools.partial(self._line.add, handle))
             self._waiter.start()
         except BaseException:
             self._tenancy.leave()
             raise
-
-    def _recall(self, *, sweep: bool) -> None:
-        """Take up the jobs of a process that crashed, in their old order."""
-        stored = readable(self._records)
-        for record in stored:
-            if FORGOTTEN in record.notes:
-                self._remove(record)
-        for record in tasks(stored):
-            handle = RemoteHandle(self, record)
-            self._roster.recall(handle, record)
-            self._waiter.post(functools.partial(self._line.add, handle))
-        if sweep and self._calls is not None:
-            self._calls.sweep(self._operator)
 
     # Submitting
 
@@ -294,34 +270,8 @@ class RemotePool:
                 raise NotFoundError(message, ref=name)
             if not handle.done():
                 raise refuse(InvalidError, "name", name, "the name of a job that is over")
-            if not (handle._record_lost and self._is_on_record(handle.id)):
-                self._remove_all_of(handle)
+            self._kept.forget(handle)
             self._roster.drop(handle)
-
-    def _is_on_record(self, job: str) -> bool:
-        try:
-            return self._records.load(job) is not None
-        except InvalidError:
-            return True  # there is one, though nobody can read it
-
-    def _remove_all_of(self, handle: RemoteHandle) -> None:
-        try:
-            record = self._operator.change(handle.id, forgotten)
-        except NotFoundError:  # somebody else has removed it
-            self._discard(handle.id)
-        else:
-            self._remove(record)
-
-    def _remove(self, record: JobRecord) -> None:
-        """Remove what is kept of a job that was forgotten; what a crash leaves of it goes later."""
-        # Its record stays as long as a duplicate of it may come, which has to be stopped.
-        if record.closed:
-            self._records.forget(record.id)
-        self._discard(record.id)
-
-    def _discard(self, job: str) -> None:
-        if self._calls is not None:
-            self._calls.discard(job)
 
     def unmatched(self) -> tuple[Observation, ...]:
         """Return the objects that no record claims; see `Supervisor.unmatched`."""
@@ -420,22 +370,10 @@ class RemotePool:
         """
         self.check_owner()
         if cancel:
-            self._cancel_all()
+            self._roster.cancel_all()
         if wait and not self.on_waiter():
             self.join()
         self._waiter.stop()
-
-    def _cancel_all(self) -> None:
-        unreadable: InvalidError | None = None
-        for handle in self.handles():
-            try:
-                handle.cancel()
-            except PoolClosed:
-                break  # it has left meanwhile
-            except InvalidError as error:
-                unreadable = unreadable or error
-        if unreadable is not None:
-            raise unreadable
 
     def __enter__(self) -> Self:
         return self
