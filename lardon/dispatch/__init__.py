@@ -53,7 +53,7 @@ from lardon.dispatch.model import (
     epoch,
 )
 from lardon.dispatch.observer import JobView, Observer
-from lardon.dispatch.records import FileRecords, MemoryRecords, RecordConflict, Records
+from lardon.dispatch.records import FileRecords, MemoryRecords, RecordConflict, Records, StoreAway
 from lardon.dispatch.recovery import NativePolicy, RecoveryPolicy, RecoveryRule
 from lardon.dispatch.supervisor import Supervisor
 from lardon.dispatch.ulid import new_ulid
@@ -110,6 +110,7 @@ __all__ = [
     "RecordConflict",
     "RefusedError",
     "RequeueBitMaybeSet",
+    "StoreAway",
     "UnsupportedError",
     "WatchClosed",
 ]

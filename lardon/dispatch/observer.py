@@ -97,18 +97,13 @@ class Observer:
         seen = self._backend.observe_many(refs) if refs else {}
         return {record.id: self._complete(record, seen, looked_at) for record in jobs}
 
-    def _complete(
-        self, record: JobRecord, seen: Mapping[Ref, Observation], looked_at: datetime.datetime
-    ) -> Sight:
-        mine = {one.ref: seen[one.ref] for one in record.objects if one.ref in seen}
-        if _is_to_be_searched(record, mine):
-            mine = {**mine, **{one.ref: one for one in self._of_name(record.id)}}
-        over = {one.ref for one in record.objects if one.over}
-        asked = (one.ref for one in mine.values() if _may_have_left_something(one))
-        told = self._cessations(ref for ref in asked if ref not in over)
-        return Sight(looked_at=looked_at, objects=tuple(mine.values()), cessations=told)
+    def named(self, job: str) -> Sequence[Observation]:
+        """
+        Return what is seen of the objects that bear the name of the job *job*, on record or not.
 
-    def _of_name(self, job: str) -> Sequence[Observation]:
+        All of them where the backend can tell, else the newest. Raises `DispatchError` where
+        the scheduler did not answer.
+        """
         if isinstance(self._backend, MultiFinder):
             try:
                 return self._backend.find_all(job)
@@ -116,6 +111,17 @@ class Observer:
                 pass
         newest = self._backend.find(job)
         return [] if newest is None else [newest]
+
+    def _complete(
+        self, record: JobRecord, seen: Mapping[Ref, Observation], looked_at: datetime.datetime
+    ) -> Sight:
+        mine = {one.ref: seen[one.ref] for one in record.objects if one.ref in seen}
+        if _is_to_be_searched(record, mine):
+            mine = {**mine, **{one.ref: one for one in self.named(record.id)}}
+        over = {one.ref for one in record.objects if one.over}
+        asked = (one.ref for one in mine.values() if _may_have_left_something(one))
+        told = self._cessations(ref for ref in asked if ref not in over)
+        return Sight(looked_at=looked_at, objects=tuple(mine.values()), cessations=told)
 
     def _cessations(self, refs: Iterable[Ref]) -> dict[Ref, Cessation]:
         if not isinstance(self._backend, CessationSignal):

@@ -82,3 +82,19 @@ def checked_folder(value: Any) -> Path:
     if not isinstance(text, str) or not text or "\0" in text:
         raise refuse(InvalidError, "folder", value, rule)
     return Path(text)
+
+
+def made_folder(folder: Path) -> None:
+    """
+    Make *folder* and those above it, where they are not there.
+
+    Raises:
+        InvalidError: it is a file, or one above it is.
+        OSError: it cannot be made.
+
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        rule = "the path of a folder: neither it nor one above it may be a file"
+        raise refuse(InvalidError, "folder", str(folder), rule) from None

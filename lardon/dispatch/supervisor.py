@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from lardon.dispatch.enums import UnmatchedPolicy
-from lardon.dispatch.errors import DispatchError, NotFoundError
+from lardon.dispatch.errors import DispatchError, InvalidError, NotFoundError
 from lardon.dispatch.job_record import JobRecord, Lease
 from lardon.dispatch.parts import checked_operator
 from lardon.dispatch.planning import Plan, plan
-from lardon.dispatch.records import RecordConflict
+from lardon.dispatch.records import RecordConflict, StoreAway
 from lardon.dispatch.rules import seconds, some_text
 from lardon.dispatch.sweeping import Sweeper
 
@@ -80,19 +80,30 @@ class Supervisor:
         self._wake: dict[str, datetime.datetime] = {}
         self._over: set[str] = set()
         self._plans: dict[str, Plan] = {}
+        self.away = False
+        """Whether the store was away at the last turn, so that nothing was done."""
+        # The jobs whose records cannot be read: each is told once.
+        self._unreadable: set[str] = set()
 
     def turn(self) -> datetime.datetime | None:
         """
         Do everything that is due now; return when to come again, or None: nothing is left.
 
-        A scheduler that does not answer is logged and asked again after ``poll_s``. Who looks
-        for objects that no record claims comes again at least so often, whatever is left.
+        A scheduler that does not answer is logged and asked again after ``poll_s``, and so is a
+        store that is away. A record that cannot be read is logged once and left alone, and the
+        other jobs go on. Who looks for objects that no record claims comes again at least so
+        often, whatever is left.
         """
-        for _ in range(_MOST_STEPS):
-            due = [record for record in self._mine() if self._is_due(record.id)]
-            if not due:
-                break
-            self._serve(due)
+        try:
+            self._serve_all()
+        except StoreAway as error:
+            if not self.away:
+                _log.warning("%s: %s; nothing is done until they can be", self.name, error)
+            self.away = True
+            return self._after_a_poll()
+        if self.away:
+            _log.info("%s: the records are back", self.name)
+        self.away = False
         if self._sweeper.is_due():
             for _ in self.sweep():
                 pass
@@ -122,8 +133,12 @@ class Supervisor:
             return attrs.evolve(record, lease=attrs.evolve(lease, expires_at=now - self._skew))
 
         for job in self._operator.records.jobs():
-            if job not in self._over:
+            if job in self._over:
+                continue
+            try:
                 self._operator.change(job, given_back)
+            except (InvalidError, NotFoundError) as error:
+                _log.warning("%s: no lease to give back: %s", self.name, error)
 
     def last_plan(self, job: str) -> Plan | None:
         """Return what was decided last for a job, and why; None before the first time."""
@@ -174,16 +189,42 @@ class Supervisor:
 
     # One turn
 
+    def _serve_all(self) -> None:
+        due: list[JobRecord] = []
+        for _ in range(_MOST_STEPS):
+            due = [record for record in self._mine() if self._is_due(record.id)]
+            if not due:
+                return
+            self._serve(due)
+        # Whatever a store or a backend that contradicts itself makes of that: not at once.
+        for record in due:
+            if record.id in self._wake and self._is_due(record.id):
+                self._later(record.id)
+
     def _mine(self) -> list[JobRecord]:
         found = []
-        records = self._operator.records
-        jobs = records.jobs()
+        jobs = self._operator.records.jobs()
         self._drop_all_but(frozenset(jobs))
         for job in jobs:
-            record = None if job in self._over else records.load(job)
+            record = None if job in self._over else self._readable(job)
             if record is not None and self._may_act(record):
                 found.append(record)
         return found
+
+    def _readable(self, job: str) -> JobRecord | None:
+        """Return the record of a job that is listed; None where there is nothing to act on."""
+        try:
+            record = self._operator.records.load(job)
+        except InvalidError as error:
+            if job not in self._unreadable:
+                _log.error("%s: a record is left alone until it is mended: %s", self.name, error)
+            self._unreadable.add(job)
+            self._later(job)
+            return None
+        self._unreadable.discard(job)
+        if record is None:  # removed since it was listed
+            self._wake.pop(job, None)
+        return record
 
     def _drop_all_but(self, jobs: frozenset[str]) -> None:
         """Forget what was removed from the store: it is never due again."""
@@ -192,6 +233,7 @@ class Supervisor:
         for job in [one for one in self._plans if one not in jobs]:
             del self._plans[job]
         self._over &= jobs
+        self._unreadable &= jobs
 
     def _is_due(self, job: str) -> bool:
         now = self._operator.clock.wall()
@@ -210,8 +252,11 @@ class Supervisor:
                 pass
 
     def _later(self, job: str) -> None:
+        self._wake[job] = self._after_a_poll()
+
+    def _after_a_poll(self) -> datetime.datetime:
         poll = datetime.timedelta(seconds=self._operator.terms.poll_s)
-        self._wake[job] = self._operator.clock.wall() + poll
+        return self._operator.clock.wall() + poll
 
     # One job
 
@@ -263,6 +308,8 @@ class Supervisor:
             self._operator.note(stored, decided.call, answer)
         except NotFoundError:
             _log.warning("%s: the record of job %s was removed meanwhile", self.name, record.id)
+        except InvalidError as error:  # what came of the call is seen once it is mended
+            _log.warning("%s: the record cannot be read any more: %s", self.name, error)
 
     def _decide(self, record: JobRecord, sight: Sight) -> Plan:
         return plan(record, sight, self._operator.terms)
@@ -282,7 +329,7 @@ class Supervisor:
             return before
         try:
             return self._operator.records.save(decided.record)
-        except RecordConflict:
+        except (RecordConflict, InvalidError):  # the next look tells which record is there
             self._wake[before.id] = self._operator.clock.wall()
             return None
 

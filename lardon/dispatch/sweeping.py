@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from lardon.dispatch.enums import UnmatchedPolicy
-from lardon.dispatch.errors import DispatchError, UnsupportedError, WatchClosed
+from lardon.dispatch.errors import DispatchError, InvalidError, UnsupportedError, WatchClosed
+from lardon.dispatch.records import StoreAway
 from lardon.dispatch.rules import member, seconds
 from lardon.dispatch.spi import Watcher
 from lardon.dispatch.unmatched import Stray, Sweep, SweepTerms, grace_of, live_after, sweep
@@ -99,7 +100,12 @@ class Sweeper:
             self._again_in(self.terms.poll_s)
             return
         yield "match"
-        decided = self._match()
+        try:
+            decided = self._match()
+        except StoreAway as error:
+            self._goes_away(str(error))
+            self._again_in(self.terms.poll_s)
+            return
         self._again_in(decided.again_s)
         for one in decided.tell:
             self._tell(one)
@@ -148,23 +154,34 @@ class Sweeper:
 
     def _match(self) -> Sweep:
         """Decide; the store is read here, after the stream, so that no new job is missed."""
-        records = self._operator.records
-        listed = frozenset(records.jobs())
-        was_away, self._away = self._away, self._had_jobs and not listed
+        listed = frozenset(self._operator.records.jobs())
+        away = self._had_jobs and not listed
         self._had_jobs = self._had_jobs or bool(listed)
-        if self._away and not was_away:
-            # A folder that is not mounted any more looks like this.
-            _log.warning("%s: the store has no job any more: no object is judged", self._name)
+        if away:
+            self._goes_away("the store has no job any more")
+        self._away = away
         decided = sweep(
-            () if self._away else self._live.values(),
+            () if away else self._live.values(),
             self._strays,
-            lambda job: job in listed or records.load(job) is not None,
+            lambda job: job in listed or self._is_on_record(job),
             self._operator.clock.monotonic(),
             self.terms,
             unique_names=self._unique_names,
         )
         self._strays = decided.strays
         return decided
+
+    def _is_on_record(self, job: str) -> bool:
+        try:
+            return self._operator.records.load(job) is not None
+        except InvalidError:
+            return True  # there is one, though nobody can read it
+
+    def _goes_away(self, why: str) -> None:
+        """Judge nothing, and let what was seen wait anew once the store is back."""
+        if not self._away:
+            _log.warning("%s: %s: no object is judged", self._name, why)
+        self._away, self._strays = True, ()
 
     def _tell(self, one: Stray) -> None:
         stopped = self.terms.policy is UnmatchedPolicy.STOP
@@ -181,7 +198,12 @@ class Sweeper:
         """Stop this incarnation, unless its job is on record by now."""
         if self._watcher is None:
             return  # it was closed since
-        if self._operator.records.load(one.job) is not None:
+        try:
+            claimed = self._is_on_record(one.job)
+        except StoreAway as error:
+            self._goes_away(str(error))
+            return
+        if claimed:
             self._strays = tuple(other for other in self._strays if other.ref != one.ref)
             return
         try:

@@ -19,7 +19,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 
-from lardon.dispatch import InvalidError, MissingExtra
+from lardon.dispatch import InvalidError, MissingExtra, StoreAway
 from lardon.dispatch import record_text as text_module
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.record_text import from_text, to_text
@@ -220,3 +220,128 @@ def test_files_of_other_people_in_the_folder_are_no_jobs(tmp_path: Path) -> None
     (tmp_path / "notes.json").write_text("{}", encoding="utf-8")
 
     assert store.jobs() == [kept.id]
+
+
+OTHER = "01BX5ZZKBKACTAV9WEVGEMMVRZ"
+
+
+def test_a_record_of_another_job_is_refused_by_name(tmp_path: Path) -> None:
+    """A file that was copied to a wrong name: who acted on it would act on the other job."""
+    store = FileRecords(tmp_path)
+    store.save(a_record())
+    wrong = tmp_path / f"{OTHER}.json"
+    wrong.write_bytes((tmp_path / f"{JOB}.json").read_bytes())
+
+    with pytest.raises(InvalidError, match=f"the record of the job {OTHER}") as caught:
+        store.load(OTHER)
+    assert (caught.value.path, caught.value.value) == (str(wrong), JOB)
+    assert store.load(JOB) is not None
+
+
+def test_a_folder_in_the_place_of_a_record_is_refused_by_name(tmp_path: Path) -> None:
+    store = FileRecords(tmp_path)
+    store.save(a_record())
+    (tmp_path / f"{OTHER}.json").mkdir()
+
+    with pytest.raises(InvalidError, match=f"{OTHER}.json must be the file of a record"):
+        store.load(OTHER)
+
+
+def test_a_relative_folder_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = FileRecords("here")
+    monkeypatch.chdir("/")
+    stored = store.save(a_record())
+
+    assert store.folder == tmp_path / "here"
+    assert store.load(JOB) == stored
+    assert store.jobs() == [JOB]
+    assert (tmp_path / "here" / f"{JOB}.json").exists()
+
+
+def gone(folder: Path) -> None:
+    folder.rename(folder.with_name("away"))
+
+
+def unmounted(folder: Path) -> None:
+    """The place of the mount is there, and empty."""
+    gone(folder)
+    folder.mkdir()
+
+
+@pytest.mark.parametrize("goes", [gone, unmounted])
+@pytest.mark.parametrize("known_by", ["save", "load", "jobs"])
+def test_a_folder_that_is_away_is_told_from_one_without_the_record(
+    tmp_path: Path, goes: Callable[[Path], None], known_by: str
+) -> None:
+    folder = tmp_path / "jobs"
+    store = FileRecords(folder)
+    stored = (store if known_by == "save" else FileRecords(folder)).save(a_record())
+    if known_by == "load":
+        assert store.load(JOB) == stored
+    elif known_by == "jobs":
+        assert store.jobs() == [JOB]
+    goes(folder)
+    before = sorted(tmp_path.iterdir())
+    asks: list[Callable[[], object]] = [
+        lambda: store.load(JOB),
+        store.jobs,
+        lambda: store.save(stored),
+        lambda: store.forget(JOB),
+    ]
+    for ask in asks:
+        with pytest.raises(StoreAway, match="cannot be reached now") as caught:
+            ask()
+        assert caught.value.folder == str(folder)
+    # Nothing was made anew.
+    assert sorted(tmp_path.iterdir()) == before
+    assert not folder.exists() or list(folder.iterdir()) == []
+    if folder.exists():
+        folder.rmdir()
+    folder.with_name("away").rename(folder)
+
+    assert store.load(JOB) == stored
+    assert store.save(stored).version == 2
+
+
+@pytest.mark.parametrize("lock", ["kept", "removed"])
+def test_a_record_that_was_removed_out_of_its_folder_is_no_folder_away(
+    tmp_path: Path, lock: str
+) -> None:
+    store = FileRecords(tmp_path)
+    store.save(a_record())
+    other = attrs.evolve(a_record(), spec=attrs.evolve(a_record().spec, id=OTHER))
+    store.save(other)
+    if lock == "removed":
+        (tmp_path / ".lock").unlink()
+    (tmp_path / f"{JOB}.json").unlink()
+    assert store.load(JOB) is None
+    assert store.jobs() == [OTHER]
+    if lock == "kept":
+        (tmp_path / f"{OTHER}.json").unlink()
+        assert store.load(OTHER) is None
+        assert store.jobs() == []
+    store.save(a_record())
+
+
+def test_a_record_that_comes_back_between_two_looks_is_found(tmp_path: Path) -> None:
+    class Returning(FileRecords):
+        def _look(self) -> list[str]:
+            (tmp_path / "away").rename(tmp_path / "jobs")
+            return super()._look()
+
+    stored = FileRecords(tmp_path / "jobs").save(a_record())
+    store = Returning(tmp_path / "jobs")
+    (tmp_path / "jobs").rename(tmp_path / "away")
+    assert store.load(JOB) == stored
+
+
+@pytest.mark.parametrize("below", ["", "jobs"])
+def test_a_file_is_no_folder_for_records(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidError, match="may be a file") as caught:
+        FileRecords(tmp_path / "file" / below)
+    assert caught.value.path == "folder"
+    assert caught.value.value == str(tmp_path / "file" / below)

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import pytest
 
-from lardon.dispatch import FileRecords, InvalidError, MemoryRecords
+from lardon.dispatch import FileRecords, InvalidError, MemoryRecords, Operator
 from lardon.dispatch.call import main
 from lardon.dispatch.enums import Shape
+from lardon.dispatch.errors import RefusedError
 from lardon.dispatch.job_record import JobRecord
-from lardon.dispatch.remote import RemoteHandle, RemotePool
+from lardon.dispatch.remote import RecordLost, RemoteHandle, RemotePool
 from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.tenancy import Tenancy
 from lardon.testing import ManualClock
@@ -184,9 +185,61 @@ def test_a_record_that_a_listing_does_not_show_yet_keeps_its_files(
     pool = cluster.pool(folder=tmp_path)
     done(cluster, pool, "a")
     pool.close()
-    Calls(tmp_path / "calls").sweep(Behind(tmp_path / "jobs"))
+    operator = Operator(cluster.backend, Behind(tmp_path / "jobs"), cluster.clock)
+    Calls(tmp_path / "calls").sweep(operator)
 
     assert len(files(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+@pytest.mark.parametrize("when", ["while a pool has it", "after that"])
+def test_a_job_without_a_record_keeps_its_files_while_it_may_run(
+    clock: ManualClock, tmp_path: Path, shape: Shape, when: str
+) -> None:
+    """Its record was removed, and the cluster may still start it: the call has to be there."""
+    cluster = RemoteCluster(clock, shape)
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(lambda: 5, estimate=ONE)
+    cluster.rest()
+    ref = cluster.ref(handle)
+    if when == "after that":
+        pool.close(wait=False)
+    (tmp_path / "jobs" / f"{handle.id}.json").unlink()
+    cluster.passes(15)
+    if when != "after that":
+        assert isinstance(handle.exception(PATIENCE_S), RecordLost)
+        pool.close()
+    again = cluster.pool(folder=tmp_path)
+    assert files(tmp_path) == [f"{handle.id}.call"]
+    cluster.env.run(ref)
+    main(handle.record.spec.command[3:])
+    cluster.env.finish(ref)
+    again.close()
+    cluster.pool(folder=tmp_path)
+
+    assert files(tmp_path) == []
+    cluster.close()
+
+
+def test_files_stay_while_nobody_knows_whether_their_job_may_run(
+    cluster: RemoteCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "calls").mkdir()
+    (tmp_path / "calls" / f"{ORPHAN}.call").write_bytes(b"")
+    real = cluster.backend.find_all
+
+    def silent(_job: str) -> Any:
+        message = "no answer"
+        raise RefusedError(message)
+
+    cluster.backend.find_all = silent  # type: ignore[assignment,method-assign]  # the fault
+    cluster.pool(folder=tmp_path).close()
+    assert files(tmp_path) == [f"{ORPHAN}.call"]
+    assert "no answer" in caplog.text
+    cluster.backend.find_all = real  # type: ignore[method-assign]
+    cluster.pool(folder=tmp_path)
+
+    assert files(tmp_path) == []
 
 
 def test_nothing_is_swept_where_somebody_may_be_submitting(
@@ -281,13 +334,18 @@ class Half(FileRecords):
 
 
 class Silent(FileRecords):
-    """Records that fail altogether."""
+    """Records that fail altogether, from the first that is stored on."""
+
+    broken = False
 
     def save(self, record: JobRecord) -> JobRecord:
+        self.broken = True
         raise OSError(28, "No space left on device")
 
     def load(self, job: str) -> JobRecord | None:
-        raise OSError(5, "Input/output error")
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        return super().load(job)
 
 
 @pytest.mark.parametrize("kind", [Half, Silent])

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_task_that_is_stored_while_the_pool_is_closed_ends_too(cluster: Remote
 
 
 def test_a_job_that_goes_on_without_its_pool_is_not_forgotten(cluster: RemoteCluster) -> None:
-    """`RemotePool.forget`: "it is not over"; its handle is done only because of the pool."""
+    """Its handle is done only because of the pool."""
     records = MemoryRecords()
     pool = cluster.pool(records=records)
     handle = pool.submit(COMMAND, estimate=ONE, name="long")
@@ -102,9 +103,20 @@ def test_a_job_that_goes_on_without_its_pool_is_not_forgotten(cluster: RemoteClu
     pool.close(wait=False)
     assert handle.done()
 
-    with pytest.raises(InvalidError, match="a job that is over"):
+    with pytest.raises(PoolClosed):
         pool.forget("long")
     assert records.jobs() == [handle.id]
+
+
+@pytest.mark.parametrize("what", [3, None, "a", "a handle of another pool"])
+def test_what_is_no_handle_of_the_pool_is_not_cancelled(cluster: RemoteCluster, what: Any) -> None:
+    pool, other = cluster.pool(), cluster.pool()
+    handle = other.submit(COMMAND, estimate=ONE)
+    with pytest.raises(InvalidError, match="a handle of this pool") as caught:
+        pool.cancel(handle if what == "a handle of another pool" else what)
+
+    assert caught.value.path == "handle"
+    assert handle.record.stop_asked_at is None
 
 
 def test_a_callback_that_exits_ends_no_pool(
@@ -129,9 +141,10 @@ def test_a_callback_that_exits_ends_no_pool(
     assert len([one for one in caplog.records if "exited" in one.message]) == 3
 
 
-# pytest tells of what ended the thread, which is what the test is about.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_ends_the_thread_of_a_pool_ends_its_handles(cluster: RemoteCluster) -> None:
+def test_what_ends_the_thread_of_a_pool_ends_its_handles(
+    cluster: RemoteCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and told by the pool from then on."""
     records = Exiting()
     pool = cluster.pool(records=records)
     handle = pool.submit(COMMAND, estimate=ONE)
@@ -143,6 +156,47 @@ def test_what_ends_the_thread_of_a_pool_ends_its_handles(cluster: RemoteCluster)
         handle.result(PATIENCE_S)
     with pytest.raises(PoolClosed):
         pool.submit(COMMAND, estimate=ONE)
+    pool.close()
+    assert pool.statistics().waiter_error == "SystemExit: a store that exits"
+    (logged,) = [one for one in caplog.records if one.levelno == logging.CRITICAL]
+    assert "ended" in logged.message
+    assert logged.exc_info
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled", "abandoned"])
+@pytest.mark.parametrize("what", ["result", "error", "running"])
+def test_a_handle_that_somebody_else_has_settled_ends_no_pool(
+    cluster: RemoteCluster, what: str, how: str
+) -> None:
+    """Those methods are an executor's, and public: every turn of the pool had failed with it."""
+    pool = cluster.pool()
+    handle, other = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
+    cluster.rest()
+    if what == "result":
+        handle.set_result(3)
+    elif what == "error":
+        handle.set_exception(ValueError("mine"))
+    else:
+        handle.set_running_or_notify_cancel()
+    if how == "finished":
+        cluster.finish(handle)
+    elif how == "cancelled":
+        pool._operator.stop(handle.id)
+        cluster.passes()
+        cluster.passes()
+    else:
+        pool.close(wait=False)
+    assert handle.done()
+    if what == "result":
+        assert handle.result(PATIENCE_S) == 3
+    if what == "running" and how == "cancelled":
+        with pytest.raises(CancelledError):
+            handle.result(PATIENCE_S)
+    assert pool.statistics().waiter_error is None
+    if how != "abandoned":
+        cluster.finish(other)
+        assert other.result(PATIENCE_S).succeeded
+        assert pool.statistics().reserved_ram_bytes == 0
 
 
 def test_a_callback_cannot_wait_for_its_own_pool(cluster: RemoteCluster) -> None:

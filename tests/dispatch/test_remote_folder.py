@@ -10,17 +10,29 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from lardon import GiB
-from lardon.dispatch import FileRecords, InvalidError, MemoryRecords, Operator, Supervisor
+from lardon.dispatch import (
+    Declarations,
+    FileRecords,
+    InvalidError,
+    JobSpec,
+    MemoryRecords,
+    Operator,
+    Ref,
+    Supervisor,
+    UnmatchedPolicy,
+    UnsupportedError,
+)
 from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.memory import MemoryBackend
-from lardon.dispatch.remote import FolderInUse, PoolClosed, RemotePool
+from lardon.dispatch.remote import FolderInUse, PoolClosed, RemoteHandle, RemotePool
 from lardon.dispatch.remote.tenancy import FolderLock
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import spec
@@ -41,9 +53,8 @@ def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
 
 
 def pool_in(folder: Path, clock: ManualClock, **arguments: Any) -> RemotePool:
-    backend = MemoryBackend(clock=clock)
-    limits = {"jobs": 1, "cpus": 1, "ram_bytes": GiB}
-    return RemotePool(backend, folder=folder, clock=clock, **{**limits, **arguments})
+    limits = {"jobs": 1, "cpus": 1, "ram_bytes": GiB, "backend": MemoryBackend(clock=clock)}
+    return RemotePool(folder=folder, clock=clock, **{**limits, **arguments})
 
 
 def test_a_second_pool_in_a_folder_is_told_who_has_it(
@@ -126,7 +137,7 @@ def test_what_is_asked_of_a_pool_that_has_left_does_not_make_its_successor_leave
         cluster.pool(records=records)
     with pytest.raises(FolderInUse):
         cluster.pool(folder=tmp_path)
-    assert list((tmp_path / "calls-apart").iterdir()) == []
+    assert not (tmp_path / "calls-apart").exists()
 
 
 def test_a_successor_follows_a_pool_that_leaves_its_jobs(
@@ -271,8 +282,6 @@ class Exiting(FileRecords):
         return super().load(job)
 
 
-# pytest tells of what ended the thread, which is what the test is about.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_ends_the_thread_of_a_pool_frees_its_folder(
     cluster: RemoteCluster, tmp_path: Path
 ) -> None:
@@ -289,15 +298,18 @@ def test_what_ends_the_thread_of_a_pool_frees_its_folder(
     cluster.pool(folder=tmp_path)
 
 
-def test_a_pool_that_could_not_be_made_frees_its_folder(tmp_path: Path, clock: ManualClock) -> None:
-    job = tmp_path / "jobs" / "01ARZ3NDEKTSV4RRFFQ69G5FAV.json"
-    job.parent.mkdir()
-    job.write_text("no record")
-    records = FileRecords(job.parent)
-    for arguments in ({}, {"records": records}):
-        with pytest.raises(InvalidError, match="01ARZ3NDEKTSV4RRFFQ69G5FAV"):
-            pool_in(tmp_path, clock, **arguments)
-    job.unlink()
+def test_a_pool_that_could_not_be_made_frees_its_folder(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: FileRecords) -> list[str]:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    records = FileRecords(tmp_path / "jobs")
+    with monkeypatch.context() as patched:
+        patched.setattr(FileRecords, "jobs", fails)
+        for arguments in ({}, {"records": records}):
+            with pytest.raises(OSError, match="the disk is gone"):
+                pool_in(tmp_path, clock, **arguments)
 
     for arguments in ({}, {"records": records}):
         pool_in(tmp_path, clock, **arguments).close()
@@ -341,6 +353,163 @@ def test_a_pool_keeps_its_folder_until_what_is_being_submitted_is_stored(
     submitting.join(PATIENCE_S)
 
     assert cluster.pool(folder=tmp_path).adopt("late") is not None
+
+
+# What a pool that has left may still do
+
+
+def all_files(folder: Path) -> dict[str, bytes]:
+    return {str(one): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+WRITES: Final[dict[str, Callable[[RemotePool, RemoteHandle, RemoteHandle], object]]] = {
+    "submit": lambda pool, _over, _runs: pool.submit(COMMAND, estimate=ONE, name="new"),
+    "submit_function": lambda pool, _over, _runs: pool.submit_function(print, estimate=ONE),
+    "forget": lambda pool, over, _runs: pool.forget(over.name),
+    "cancel": lambda pool, _over, runs: pool.cancel(runs),
+    "cancel what is over": lambda pool, over, _runs: pool.cancel(over),
+}
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_a_pool_that_has_left_writes_nothing_where_its_successor_is(
+    cluster: RemoteCluster, tmp_path: Path, what: str
+) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    over, runs = (pool.submit_function(print, estimate=ONE, name=name) for name in ("a", "b"))
+    cluster.rest()
+    cluster.finish(over, 1)
+    cluster.run(runs)
+    pool.close(wait=False)
+    successor = cluster.pool(folder=tmp_path)
+    cluster.passes(6)
+    before = all_files(tmp_path)
+
+    with pytest.raises(PoolClosed, match="was closed"):
+        WRITES[what](pool, over, runs)
+    # These have always been harmless.
+    pool.close(cancel=True)
+    assert runs.cancel() is False
+    assert over.cancel() is False
+    cluster.rest()
+    assert all_files(tmp_path) == before
+    adopted = successor.adopt("b")
+    assert adopted is not None
+    assert adopted.running()
+
+
+class Writing(FileRecords):
+    """Records that let a test in while one is replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.armed, self.stores, self.go_on = False, threading.Event(), threading.Event()
+
+    def save(self, record: JobRecord) -> JobRecord:
+        if self.armed and threading.current_thread().name == "asks":
+            self.stores.set()
+            assert self.go_on.wait(PATIENCE_S)
+        return super().save(record)
+
+
+@pytest.mark.parametrize("what", ["forget", "cancel"])
+def test_a_pool_keeps_its_folder_until_what_is_being_asked_for_is_stored(
+    cluster: RemoteCluster, tmp_path: Path, what: str
+) -> None:
+    records = Writing(tmp_path / "jobs")
+    pool = cluster.pool(records=records, folder=tmp_path)
+    over, runs = (pool.submit(COMMAND, estimate=ONE, name=name) for name in ("a", "b"))
+    cluster.rest()
+    cluster.finish(over)
+    records.armed = True
+    asking = threading.Thread(target=WRITES[what], args=(pool, over, runs), name="asks")
+    asking.start()
+    assert records.stores.wait(PATIENCE_S)
+    pool.close(wait=False)
+    with pytest.raises(FolderInUse):
+        cluster.pool(folder=tmp_path)
+    records.go_on.set()
+    asking.join(PATIENCE_S)
+
+    successor = cluster.pool(records=FileRecords(tmp_path / "jobs"), folder=tmp_path)
+    if what == "forget":
+        assert successor.adopt("a") is None
+    else:
+        adopted = successor.adopt("b")
+        assert adopted is not None
+        assert adopted.record.stop_asked_at is not None
+
+
+# One folder, two names
+
+
+@pytest.mark.parametrize("other", ["same", "relative", "link", "dots"])
+def test_a_pool_is_not_refused_by_its_own_lock(
+    cluster: RemoteCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, str | Path]
+    names = {"same": folder, "relative": "runs", "link": "link", "dots": folder / ".." / "runs"}
+    pool = cluster.pool(folder=folder, records=FileRecords(names[other]))
+    with pytest.raises(FolderInUse):
+        cluster.pool(folder="link", records=FileRecords("runs"))
+    pool.close()
+    cluster.pool(folder=names[other], records=FileRecords(folder))
+
+
+# What no pool can be made of
+
+
+@pytest.mark.parametrize("below", ["", "runs"])
+def test_a_file_is_no_folder_for_a_pool(tmp_path: Path, clock: ManualClock, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    for arguments in ({}, {"records": MemoryRecords()}):
+        with pytest.raises(InvalidError, match="may be a file") as caught:
+            pool_in(tmp_path / "file" / below, clock, **arguments)
+        assert caught.value.path == "folder"
+
+
+class Plain:
+    """A backend that shows no objects, and may not even be safe to start with."""
+
+    def __init__(self, backend: MemoryBackend, *, safe: bool) -> None:
+        self._backend, self._safe = backend, safe
+
+    def declarations(self) -> Declarations:
+        promises = self._backend.declarations()
+        return promises if self._safe else attrs.evolve(promises, gated=False, unique_names=False)
+
+    def start(self, spec: JobSpec) -> Ref:
+        return self._backend.start(spec)
+
+    def open(self, ref: Ref) -> None:
+        self._backend.open(ref)
+
+    def stop(self, ref: Ref) -> None:
+        self._backend.stop(ref)
+
+    def observe_many(self, refs: Any) -> Any:
+        return self._backend.observe_many(refs)
+
+    def find(self, job: str) -> Any:
+        return self._backend.find(job)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_what_no_pool_can_be_made_of_makes_no_folder(
+    tmp_path: Path, clock: ManualClock, *, safe: bool
+) -> None:
+    backend = Plain(MemoryBackend(clock=clock), safe=safe)
+    with pytest.raises(UnsupportedError):
+        pool_in(tmp_path / "runs", clock, backend=backend, unmatched=UnmatchedPolicy.STOP)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 # Where there are no locks

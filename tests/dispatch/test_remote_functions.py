@@ -6,6 +6,7 @@ import builtins
 import concurrent.futures
 import io
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import threading
@@ -369,6 +370,68 @@ def test_a_broken_result_is_an_error_and_no_hang(tmp_path: Path) -> None:
     assert returned.error is not None
 
 
+class Poison:
+    """What raises *error* where it is loaded."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        return raises, (self.error,)
+
+
+def raises(error: type[BaseException]) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_result_that_exits_where_it_is_read_ends_its_own_handle_only(
+    cluster: RemoteCluster, tmp_path: Path, error: type[BaseException]
+) -> None:
+    """It had ended the thread of the pool, and of each that came after."""
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(print, estimate=ONE)
+    other = pool.submit(["work"], estimate=ONE)
+    cluster.rest()
+    Path(handle.record.notes["lardon.result"]).write_bytes(
+        pickle.dumps((Poison(error), None, None))
+    )
+    cluster.finish(handle)
+
+    with pytest.raises(RuntimeError, match=f"(?s)cannot be read.*Traceback.*{error.__name__}"):
+        handle.result(PATIENCE_S)
+    assert pool.statistics().waiter_error is None
+    cluster.finish(other)
+    assert other.result(PATIENCE_S).succeeded
+
+
+class Unwilling(Exception):
+    """An error that takes no cause."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "__cause__":
+            raise SystemExit(name)
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize(
+    "content", [(1, 2, None), (1, None, "first"), (1, None), (None, Unwilling("mine"), None)]
+)
+def test_whatever_lies_there_instead_ends_its_own_handle_only(
+    cluster: RemoteCluster, tmp_path: Path, content: Any
+) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(print, estimate=ONE)
+    cluster.rest()
+    Path(handle.record.notes["lardon.result"]).write_bytes(pickle.dumps(content))
+    cluster.finish(handle, 1)
+
+    error = handle.exception(PATIENCE_S)
+    wrong = Unwilling if isinstance(content[1], Unwilling) else (TypeError, ValueError)
+    assert isinstance(error, wrong)
+    assert pool.statistics().waiter_error is None
+
+
 def test_the_command_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["one"]) == 2
     assert "usage" in capsys.readouterr().err
@@ -382,6 +445,9 @@ def test_what_is_no_function_or_has_wrong_options_is_refused(
         pool.submit_function(3, estimate=ONE)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(InvalidError, match="one of the options"):
         pool.submit_function(print, estimate=ONE, options={"ram_bytes": 3})  # type: ignore[arg-type]
+    for wrong in (5, "nodes", [("nodes", 2)]):
+        with pytest.raises(InvalidError, match="options must be a mapping"):
+            pool.submit_function(print, estimate=ONE, options=wrong)  # type: ignore[arg-type]
 
 
 def test_without_cloudpickle_the_extra_is_named(

@@ -39,19 +39,15 @@ def held(pool: RemotePool) -> int:
     return pool.statistics().reserved_ram_bytes
 
 
-@pytest.mark.parametrize("what", ["the file", "the folder"])
 def test_a_handle_without_a_record_ends_with_an_error(
-    cluster: RemoteCluster, tmp_path: Path, what: str
+    cluster: RemoteCluster, tmp_path: Path
 ) -> None:
+    """Also the only one of its folder."""
     pool = cluster.pool(folder=tmp_path)
     handle = pool.submit(COMMAND, estimate=ONE, name="a")
     cluster.rest()
     cluster.run(handle)
     (tmp_path / "jobs" / f"{handle.id}.json").unlink()
-    if what == "the folder":
-        for path in (tmp_path / "jobs").iterdir():
-            path.unlink()
-        (tmp_path / "jobs").rmdir()
     cluster.passes()
 
     with pytest.raises(RecordLost, match="record of a was removed by somebody else") as caught:
@@ -304,3 +300,68 @@ def test_a_scheduler_that_does_not_answer_is_asked_again(
     cluster.backend.find_all = real  # type: ignore[method-assign]
     cluster.passes()
     assert held(pool) == 0
+
+
+def test_a_lost_record_that_comes_back_is_left_alone(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    """The handle is over: its name is free, and the job is the next pool's."""
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(print, estimate=ONE, name="a")
+    cluster.rest()
+    path = tmp_path / "jobs" / f"{handle.id}.json"
+    content = path.read_bytes()
+    path.unlink()
+    cluster.passes()
+    assert isinstance(handle.exception(PATIENCE_S), RecordLost)
+    path.write_bytes(content)
+    cluster.passes()
+    assert handle.cancel() is False
+    assert pool.cancel(handle) is False
+    pool.forget("a")
+    stored = pool._records.load(handle.id)
+    assert stored is not None
+    assert stored.stop_asked_at is None
+    assert (tmp_path / "calls" / f"{handle.id}.call").exists()
+    again = pool.submit(COMMAND, estimate=ONE, name="a")
+    assert pool.adopt("a") is again
+    assert pool.cancel(handle) is False, "after it was forgotten, too"
+    path.write_bytes(b"torn")
+    pool.close(wait=False)
+    path.write_bytes(content)
+    adopted = cluster.pool(folder=tmp_path).adopt("a")
+    assert adopted is not None
+    assert adopted.id == handle.id
+
+
+def test_a_lost_record_that_comes_back_torn_is_left_alone(
+    cluster: RemoteCluster, tmp_path: Path
+) -> None:
+    pool = cluster.pool(folder=tmp_path)
+    handle = pool.submit_function(print, estimate=ONE, name="a")
+    cluster.rest()
+    path = tmp_path / "jobs" / f"{handle.id}.json"
+    path.unlink()
+    cluster.passes()
+    path.write_bytes(b"torn")
+    pool.forget("a")
+
+    assert pool.adopt("a") is None
+    assert (tmp_path / "calls" / f"{handle.id}.call").exists()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_files_of_a_lost_function_go_when_it_is_forgotten(
+    cluster: RemoteCluster, tmp_path: Path, *, apart: bool
+) -> None:
+    records = MemoryRecords() if apart else None
+    pool = cluster.pool(folder=tmp_path, records=records)
+    handle = pool.submit_function(print, estimate=ONE, name="a")
+    cluster.rest()
+    removed(pool, handle)
+    cluster.passes()
+    folder = tmp_path / ("calls-apart" if apart else "calls")
+    assert [path.name for path in folder.iterdir()] == [f"{handle.id}.call"]
+    pool.forget("a")
+
+    assert list(folder.iterdir()) == []

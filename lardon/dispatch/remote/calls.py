@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lardon.dispatch.absorbing import is_live
+from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.remote.function import ENDS, write_call
 from lardon.dispatch.ulid import is_ulid
+from lardon.governor.checks import described
 
 if TYPE_CHECKING:
+    from lardon.dispatch.job_operator import Operator
     from lardon.dispatch.records import Records
 
 _log: Final = logging.getLogger("lardon.dispatch")
@@ -54,12 +59,17 @@ class Calls:
         if found is None:
             self.discard(job)
 
-    def sweep(self, records: Records) -> None:
+    def sweep(self, operator: Operator) -> None:
         """
         Remove the files of jobs that are not on record, left by a crash.
 
+        A job that may still run keeps its files: somebody removed its record, and the cluster
+        may start it, or start it again. So the scheduler is asked about each, and where it does
+        not answer they stay.
+
         For who knows that nobody else is submitting. Each job is asked for by its id, because
-        a listing of a network file system can be a minute old.
+        a listing of a network file system can be a minute old. One whose record cannot be read
+        is on record.
         """
         orphans: dict[str, list[Path]] = {}
         for path in self._listed():
@@ -67,8 +77,9 @@ class Calls:
             if job is not None:
                 orphans.setdefault(job, []).append(path)
         for job, paths in orphans.items():
-            if records.load(job) is None:
-                self._remove(paths)
+            with contextlib.suppress(InvalidError):
+                if operator.records.load(job) is None and not _may_run(operator, job):
+                    self._remove(paths)
 
     def _listed(self) -> list[Path]:
         try:
@@ -88,6 +99,18 @@ class Calls:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 _log.warning("%s is needed no more and cannot be removed: %s", path, error)
+
+
+def _may_run(operator: Operator, job: str) -> bool:
+    """Whether an object of the job is seen that has not ended; unknown counts as seen."""
+    try:
+        live = any(is_live(one) for one in operator.observer.named(job))
+    except Exception as error:  # noqa: BLE001  whatever a backend raises: nobody knows
+        _log.warning("the files of job %s stay: %s", job, described(error))
+        return True
+    if live:
+        _log.warning("job %s has no record and may still run: its files stay", job)
+    return live
 
 
 def _job_of(path: Path) -> str | None:

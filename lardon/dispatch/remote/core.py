@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 _JOBS: Final = "jobs"
 
 
+def check_parts(
+    backend: Backend, clock: Clock, timings: PoolTimings, unmatched: UnmatchedPolicy
+) -> None:
+    """Raise what no operator and no supervisor can be made of, before a folder is made."""
+    operator = operator_of(backend, MemoryRecords(), None, clock, timings)
+    supervisor_of(operator, timings, unmatched).close()
+
+
 def operator_of(
     backend: Backend,
     records: Records | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from lardon.dispatch.errors import MissingExtra
+from lardon.governor.checks import described, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +64,9 @@ def read_result(path: Path, since: int | None = None) -> Returned | None:
     """
     Return what the function came to, or None where nothing is there yet.
 
-    What an execution before the epoch *since* has left there is nothing.
+    What an execution before the epoch *since* has left there is nothing. What cannot be read
+    is the error that reading it raised: an object's own code runs then. Where that exits, it is
+    a `RuntimeError` with the traceback, so that nobody exits with it.
     """
     try:
         # A listing refreshes what a network file system remembers of the folder.
@@ -71,11 +75,29 @@ def read_result(path: Path, since: int | None = None) -> Returned | None:
     except OSError:
         return None
     try:
-        found = Returned(*pickle.loads(content))  # noqa: S301  our own job wrote it
+        value, error, epoch = pickle.loads(content)  # noqa: S301  our own job wrote it
+        found = Returned(value, _error(error), None if epoch is None else int(epoch))
     except Exception as broken:  # noqa: BLE001  other people's code makes the objects
         return Returned(error=broken)
+    except BaseException as broken:  # noqa: BLE001  the same
+        words = f"the result in {path} cannot be read here:\n{_traceback_of(broken)}"
+        return Returned(error=RuntimeError(words))
     old = since is not None and found.epoch is not None and found.epoch < since
     return None if old else found
+
+
+def _error(value: object) -> BaseException | None:
+    if isinstance(value, BaseException | None):
+        return value
+    message = f"{shown(value)} is no error"
+    raise TypeError(message)
+
+
+def _traceback_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001  a broken __str__ may raise anything
+        return described(error)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lardon.dispatch.job_record import JobRecord, Outcome
+    from lardon.dispatch.remote.errors import RecordLost
     from lardon.governor.decision import Contract, Decision
 
 _log: Final = logging.getLogger("lardon.dispatch")
@@ -48,7 +49,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
     It works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`. Every
     method may be called from any thread; only `result` and `exception` wait, and only `cancel`
     writes anything down. In a forked child these three raise `PoolClosed` while it is not done:
-    the job is the parent's.
+    the job is the parent's. The functions above cannot be refused there, and wait in vain.
     """
 
     def __init__(self, owner: Owner, record: JobRecord) -> None:
@@ -57,6 +58,7 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         self._task_state = TaskState.PENDING
         # Set last, and read without the lock that a fork may have copied while it was held.
         self._settled = False
+        self._record_lost = False
         self.id = record.id
         """The job's ULID."""
         self.name = record.label or record.id
@@ -90,7 +92,9 @@ class RemoteHandle(concurrent.futures.Future[Any]):
         unless the job had completed meanwhile. Blocks as long as the store takes.
 
         Raises:
-            PoolClosed: called in a forked child; nothing was written.
+            InvalidError: its record cannot be read.
+            StoreAway: the store cannot be reached.
+            PoolClosed: the pool left meanwhile, or this is a forked child; nothing was written.
 
         """
         self._check_owner()
@@ -155,22 +159,33 @@ class RemoteHandle(concurrent.futures.Future[Any]):
     def _end(self, state: TaskState, value: Any = None, error: BaseException | None = None) -> None:
         """Be done; the only place that ends a handle."""
         self._task_state = state
-        if state is TaskState.CANCELLED:
+        if state is TaskState.CANCELLED and not (self.done() or super().running()):
             self._call_back(super().cancel)
             self.set_running_or_notify_cancel()
-        elif self.set_running_or_notify_cancel():
-            if error is None:
-                self._call_back(functools.partial(self.set_result, value))
-            else:
-                self._call_back(functools.partial(self.set_exception, error))
+        elif state is TaskState.CANCELLED:  # a future that was said to run cannot be cancelled
+            self._settle(error=concurrent.futures.CancelledError())
+        else:
+            self._settle(value, error)
         self._settled = True
+
+    def _settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Let `result` return or raise, unless somebody has set that with his own hands."""
+        if self.done() or not (super().running() or self.set_running_or_notify_cancel()):
+            return
+        if error is None:
+            self._call_back(functools.partial(self.set_result, value))
+        else:
+            self._call_back(functools.partial(self.set_exception, error))
+
+    def _lose(self, error: RecordLost) -> None:
+        """Be done without a record: should it come back, it is the next pool's."""
+        self._record_lost = True
+        self._end(TaskState.FAILED, error=error)
 
     def _abandon(self) -> None:
         """Be done here, though the job goes on: the pool was closed."""
         message = f"the pool was closed; the job of {self.name} goes on: adopt it by its name"
-        if self.set_running_or_notify_cancel():
-            error = PoolClosed(message, name=self.name)
-            self._call_back(functools.partial(self.set_exception, error))
+        self._settle(error=PoolClosed(message, name=self.name))
         self._settled = True
 
     def _call_back(self, settle: Callable[[], object]) -> None:

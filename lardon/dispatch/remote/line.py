@@ -8,9 +8,8 @@ object to be opened, and gives back the reservation of each job that is over.
 from __future__ import annotations
 
 import datetime
-import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,14 +18,15 @@ import attrs
 from lardon.dispatch.enums import Cause
 from lardon.dispatch.errors import InvalidError
 from lardon.dispatch.job_record import JobRecord, Operation, Outcome
+from lardon.dispatch.records import StoreAway
 from lardon.dispatch.remote.capacity import as_granted, in_all, told_to_the_command
 from lardon.dispatch.remote.errors import RecordLost, RemoteFailed, ResultMissing
 from lardon.dispatch.remote.function import read_result
 from lardon.dispatch.remote.lost import LostJobs
+from lardon.dispatch.remote.notes import BATCH, RESULT, batch_of, estimate_of
 from lardon.errors import TaskRefused
-from lardon.governor.checks import refuse
+from lardon.governor.checks import described
 from lardon.governor.decision import DecisionKind
-from lardon.governor.estimate import ResourceEstimate
 from lardon.queue.states import TaskState
 
 if TYPE_CHECKING:
@@ -35,35 +35,14 @@ if TYPE_CHECKING:
     from lardon.dispatch.remote.handle import RemoteHandle
     from lardon.dispatch.supervisor import Supervisor
     from lardon.governor.decision import Contract, Decision
+    from lardon.governor.estimate import ResourceEstimate
     from lardon.governor.governor import Governor
     from lardon.governor.reservation import Reservation
 
 _log: Final = logging.getLogger("lardon.dispatch")
 
-# What the pool keeps in the notes of a record.
-ESTIMATE: Final = "lardon.estimate"
-BATCH: Final = "lardon.batch"
-RESULT: Final = "lardon.result"
-FORGOTTEN: Final = "lardon.forgotten"
-
-_FIELDS: Final = (
-    "ram_bytes", "ram_bytes_per_item", "gpu_bytes", "gpu_bytes_per_item", "min_batch",
-    "max_batch", "cpus", "min_cpus", "gpus", "io_slots", "kind",
-)  # fmt: skip
-
-
-def written(estimate: ResourceEstimate) -> str:
-    """Return *estimate* as a note."""
-    return json.dumps({name: getattr(estimate, name) for name in _FIELDS})
-
-
-def forgotten(record: JobRecord) -> JobRecord:
-    """Return *record* as one that no pool takes for its own; one that is not over is refused."""
-    if record.outcome is None:
-        raise refuse(InvalidError, "name", record.label, "the name of a job that is over")
-    notes = {key: text for key, text in record.notes.items() if key != ESTIMATE}
-    notes[FORGOTTEN] = "yes"
-    return attrs.evolve(record, notes=notes, label="")
+# A task is admitted once, opened once and ends once, and what it held is given back once.
+_ROUNDS_EACH: Final = 4
 
 
 @attrs.define(eq=False)
@@ -81,8 +60,7 @@ class Entry:
     def of(cls, handle: RemoteHandle) -> Entry:
         """Return the entry of a handle, from what is on record."""
         record = handle.record
-        estimate = ResourceEstimate(**json.loads(record.notes[ESTIMATE]))
-        return cls(handle, estimate, record.spec.nodes, admitted=record.may_start)
+        return cls(handle, estimate_of(record), record.spec.nodes, admitted=record.may_start)
 
 
 class Line:
@@ -115,6 +93,18 @@ class Line:
         self._patience = datetime.timedelta(seconds=result_patience_s)
         self._entries: dict[str, Entry] = {}
         self._lost = LostJobs(operator)
+        # What is wrong with the record of a task that cannot be read now, and with the store.
+        self._unreadable: dict[str, str] = {}
+        self._away: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the last turn from looking at every task; None where nothing does."""
+        if self._away is not None:
+            return self._away
+        told = list(self._unreadable.values())
+        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        return f"{told[0]}{more}" if told else None
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -143,23 +133,33 @@ class Line:
 
     def turn(self) -> datetime.datetime | None:
         """Do all that is due; return when to come again, or None: on news only."""
-        while True:
+        try:
+            wake_at = self._do_all()
+        except StoreAway as error:
+            if self._away is None and not self._supervisor.away:
+                _log.warning("nothing is concluded about the tasks of a pool: %s", error)
+            self._away = described(error)
+            return self._after_a_poll()
+        self._away = None
+        return wake_at
+
+    def _do_all(self) -> datetime.datetime | None:
+        for _ in range(_ROUNDS_EACH * (len(self._entries) + len(self._lost)) + 1):
             admitted = self._admit()
             wake_at = self._supervisor.turn()
             opened = self._open_in_order()
             if not (self._finish() or admitted or opened):
-                break
-        return self._soonest(wake_at)
+                return self._soonest(wake_at)
+        # A store that forgets what it has stored, say: the pool must not turn for ever.
+        _log.error("what was stored of the tasks of a pool does not show: it is tried again later")
+        return self._after_a_poll()
 
     # In
 
     def _admit(self) -> bool:
         """Admit from the head of the line, as long as there is room; return whether one was."""
         admitted = False
-        for entry in self.entries:
-            if entry.admitted:
-                continue
-            record = self._load(entry)
+        for entry, record in self._on_record(one for one in self.entries if not one.admitted):
             if record is None or record.outcome is not None or record.stop_asked_at is not None:
                 continue
             if not self._may_enter():
@@ -177,7 +177,7 @@ class Line:
             return False
         # Where nothing is gated, to start is to open: then the one before comes first.
         gated = self._operator.terms.promises.gated
-        return gated or all(self._was_opened(one) for one in inside)
+        return gated or all(self._was_opened(record) for _, record in self._on_record(inside))
 
     def _ask(self, entry: Entry) -> bool:
         """Ask for the reservation of the head; return whether the next may be asked for."""
@@ -202,7 +202,7 @@ class Line:
 
     def _book_again(self, entry: Entry) -> None:
         """Book what a job holds that was admitted before a crash."""
-        batch = int(entry.handle.record.notes.get(BATCH, entry.estimate.max_batch))
+        batch = batch_of(entry.handle.record) or entry.estimate.max_batch
         estimate = in_all(entry.estimate, entry.nodes)
         estimate = estimate.evolve(min_batch=batch, max_batch=batch)
         decision, entry.reservation = self._governor.reserve(estimate, holder=entry.handle.name)
@@ -227,8 +227,7 @@ class Line:
 
     def _open_in_order(self) -> bool:
         """Allow the next job to be opened, once those before it were; return whether one was."""
-        for entry in self.entries:
-            record = self._load(entry)
+        for entry, record in self._on_record(self.entries):
             if record is None:
                 continue
             entry.handle._seen(record)
@@ -238,18 +237,17 @@ class Line:
                 self._operator.allow_open(record.id)
                 self._supervisor.wake(record.id)
                 return True
-            if not self._was_opened(entry, record):
+            if not self._was_opened(record):
                 return False
         return False
 
-    def _was_opened(self, entry: Entry, record: JobRecord | None = None) -> bool:
+    def _was_opened(self, record: JobRecord | None) -> bool:
         """
-        Whether nothing behind *entry* has to wait for it any more.
+        Whether nothing behind the task has to wait for it any more.
 
         One that is held, or whose opening was refused, is passed. One of which nobody knows
         yet whether it was opened is waited for: that is known before long.
         """
-        record = self._load(entry) if record is None else record
         if record is None:
             return True
         plan = self._supervisor.last_plan(record.id)
@@ -264,8 +262,7 @@ class Line:
     def _finish(self) -> bool:
         """Give back what is not held any more, and end the handles; return whether any was."""
         released = self._lost.turn()
-        for entry in self.entries:
-            record = self._load(entry)
+        for entry, record in self._on_record(self.entries):
             if record is None:
                 self._lose(entry)
                 released = True
@@ -291,7 +288,7 @@ class Line:
             f"the record of {handle.name} was removed by somebody else before it was over: its "
             f"job {handle.id} is left alone, and how it ends is not told here"
         )
-        handle._end(TaskState.FAILED, error=RecordLost(message, name=handle.name, job=handle.id))
+        handle._lose(RecordLost(message, name=handle.name, job=handle.id))
 
     def _end(self, entry: Entry, outcome: Outcome) -> bool:
         """End a handle; return whether its result was there."""
@@ -317,7 +314,7 @@ class Line:
         if returned is not None and returned.error is not None:
             error = returned.error
             if not outcome.succeeded:
-                error.__cause__ = _failure(handle, outcome)
+                _give_cause(error, _failure(handle, outcome))
             handle._end(TaskState.FAILED, error=error)
         elif returned is not None and outcome.succeeded:
             handle._end(TaskState.COMPLETED, returned.value)
@@ -336,15 +333,34 @@ class Line:
             return wake_at
         # Of the result of a function, and of a record that somebody removes, the supervisor
         # does not know.
-        poll = datetime.timedelta(seconds=self._operator.terms.poll_s)
-        again = self._operator.clock.wall() + poll
+        again = self._after_a_poll()
         return again if wake_at is None else min(again, wake_at)
 
-    def _load(self, entry: Entry) -> JobRecord | None:
-        """Return what is on record; None where somebody removed it before the job was over."""
-        found = self._operator.records.load(entry.handle.id)
-        known = entry.handle.record
-        return known if found is None and known.outcome is not None else found
+    def _after_a_poll(self) -> datetime.datetime:
+        poll = datetime.timedelta(seconds=self._operator.terms.poll_s)
+        return self._operator.clock.wall() + poll
+
+    # On record
+
+    def _on_record(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, JobRecord | None]]:
+        """
+        Yield each of *entries* with what is on record of it now, in their order.
+
+        None says that somebody removed it before the job was over. A task whose record cannot
+        be read is left out: it keeps what it holds, and nobody waits for it. The supervisor
+        logs it.
+        """
+        for entry in entries:
+            job, known = entry.handle.id, entry.handle.record
+            try:
+                found = self._operator.records.load(job)
+            except InvalidError as error:
+                if known.outcome is None:
+                    self._unreadable[job] = described(error)
+                    continue
+                found = None
+            self._unreadable.pop(job, None)
+            yield entry, known if found is None and known.outcome is not None else found
 
 
 def _admission(contract: Contract, nodes: int) -> Callable[[JobRecord], JobRecord]:
@@ -358,6 +374,13 @@ def _admission(contract: Contract, nodes: int) -> Callable[[JobRecord], JobRecor
         return attrs.evolve(record, spec=spec, notes=notes, may_start=True)
 
     return admit
+
+
+def _give_cause(error: BaseException, cause: BaseException) -> None:
+    try:
+        error.__cause__ = cause
+    except BaseException:  # noqa: BLE001  an error of somebody else's may refuse in any way
+        _log.warning("an error of a function takes no cause, which was: %s", cause)
 
 
 def _refusal(handle: RemoteHandle) -> TaskRefused:

@@ -56,6 +56,8 @@ class TaskOptions(TypedDict, total=False):
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise `InvalidError` for an option that there is not; what a job needs is no option."""
+    if not isinstance(options, Mapping):
+        raise refuse(InvalidError, "options", options, "a mapping of TaskOptions")
     known = ", ".join(TaskOptions.__annotations__)
     for name, value in options.items():
         if name not in TaskOptions.__annotations__:
@@ -85,4 +87,7 @@ class RemoteStatistics:
     reserved_ram_bytes: int
     reserved_cpus: int
     waiter_error: str | None
-    """What the last turn of the waiter failed with; it tries again."""
+    """
+    What the last turn of the waiter failed with, or which record it could not read: it tries
+    again. In a pool that has ended by itself: what ended it.
+    """

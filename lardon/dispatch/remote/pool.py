@@ -6,11 +6,10 @@ Users' calls write down what is asked for, and wake the one thread that waits fo
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lardon.clock import Clock, checked_timeout
 from lardon.dispatch.enums import UnmatchedPolicy
@@ -18,11 +17,12 @@ from lardon.dispatch.errors import InvalidError, NotFoundError
 from lardon.dispatch.model import JobSpec
 from lardon.dispatch.parts import checked_backend, checked_clock, checked_folder
 from lardon.dispatch.recovery import RecoveryPolicy
-from lardon.dispatch.remote.calls import Calls
 from lardon.dispatch.remote.capacity import Limits
-from lardon.dispatch.remote.core import operator_of, supervisor_of
+from lardon.dispatch.remote.core import check_parts, operator_of, supervisor_of
 from lardon.dispatch.remote.handle import RemoteHandle
-from lardon.dispatch.remote.line import ESTIMATE, FORGOTTEN, RESULT, Line, forgotten, written
+from lardon.dispatch.remote.kept import Kept, calls_in
+from lardon.dispatch.remote.line import Line
+from lardon.dispatch.remote.notes import ESTIMATE, RESULT, written
 from lardon.dispatch.remote.options import (
     PoolTimings,
     RemoteStatistics,
@@ -42,15 +42,10 @@ from lardon.governor.estimate import ResourceEstimate
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lardon.dispatch.job_record import JobRecord
     from lardon.dispatch.model import Observation
     from lardon.dispatch.records import Records
     from lardon.dispatch.spi import Backend
     from lardon.governor.governor import Governor
-
-_CALLS: Final = "calls"
-# Of jobs that are on record elsewhere; a pool with its records in the folder sweeps the others.
-_CALLS_APART: Final = "calls-apart"
 
 
 class RemotePool:
@@ -81,6 +76,8 @@ class RemotePool:
         InvalidError: an argument breaks its rule; the error names it.
         FolderInUse: another pool works in the folder.
         UnsupportedError: the backend is not safe to start with, or cannot show such objects.
+        StoreAway: the store of records cannot be reached.
+        OSError: the folder cannot be made or written.
 
     """
 
@@ -103,12 +100,13 @@ class RemotePool:
         checked_backend(backend)
         check_timings(timings)
         self._clock = checked_clock(clock)
-        self._folder = None if folder is None else checked_folder(folder).absolute()
+        where = None if folder is None else checked_folder(folder).absolute()
+        check_parts(backend, self._clock, timings, unmatched)
         own = records is None
-        where = self._folder
-        self._calls = None if where is None else Calls(where / (_CALLS if own else _CALLS_APART))
+        self._calls = calls_in(where, own=own)
         self._operator = operator_of(backend, records, where, self._clock, timings)
         self._records = self._operator.records
+        self._kept = Kept(self._operator, self._calls)
         self._governor = limits.governor(self._clock)
         self._supervisor = supervisor_of(self._operator, timings, unmatched)
         self._line = Line(
@@ -116,27 +114,16 @@ class RemotePool:
         )
         self._waiter = Waiter(self._line.turn, self._let_go, self._clock, timings.poll_s)
         self._roster = Roster(self._waiter)
-        self._tenancy = Tenancy(self._folder, self._records)
+        self._tenancy = Tenancy(where, self._records)
         try:
-            self._recall(sweep=own and self._tenancy.exclusive)
+            for record in self._kept.recall(sweep=own and self._tenancy.exclusive):
+                handle = RemoteHandle(self, record)
+                self._roster.recall(handle, record)
+                self._waiter.post(functools.partial(self._line.add, handle))
             self._waiter.start()
         except BaseException:
             self._tenancy.leave()
             raise
-
-    def _recall(self, *, sweep: bool) -> None:
-        """Take up the jobs of a process that crashed, in their old order."""
-        stored = [self._records.load(job) for job in self._records.jobs()]
-        for record in stored:
-            if record is not None and FORGOTTEN in record.notes:
-                self._remove(record)
-        mine = [one for one in stored if one is not None and ESTIMATE in one.notes]
-        for record in sorted(mine, key=lambda one: (one.position, one.id)):
-            handle = RemoteHandle(self, record)
-            self._roster.recall(handle, record)
-            self._waiter.post(functools.partial(self._line.add, handle))
-        if sweep and self._calls is not None:
-            self._calls.sweep(self._records)
 
     # Submitting
 
@@ -211,6 +198,7 @@ class RemotePool:
         check_options(more)
         job = self._roster.new_id(self._clock.wall())
         with self._tenancy.used():
+            self._records.load(job)  # raises where the store is away: then no file is written
             try:
                 command, result = self._calls.write(job, fn, args, kwargs)
                 spec = JobSpec(id=job, command=command, **more)
@@ -264,28 +252,26 @@ class RemotePool:
         """
         Remove a job that is over from the records, so that its name is free again.
 
+        A job whose record somebody removed is forgotten here. Should its record be back, it
+        and the files of its function stay: they are the next pool's.
+
         Raises:
             NotFoundError: no job of this name.
-            InvalidError: it is not over.
+            InvalidError: it is not over, or its record cannot be read.
+            StoreAway: the store cannot be reached.
+            PoolClosed: the pool was closed, or belongs to another process.
 
         """
-        handle = self.adopt(name)
-        if handle is None:
-            message = f"no job is called {name!r}"
-            raise NotFoundError(message, ref=name)
-        if not handle.done():
-            raise refuse(InvalidError, "name", name, "the name of a job that is over")
-        with contextlib.suppress(NotFoundError):  # somebody else has removed its record
-            self._remove(self._operator.change(handle.id, forgotten))
-        self._roster.drop(handle)
-
-    def _remove(self, record: JobRecord) -> None:
-        """Remove what is kept of a job that was forgotten; what a crash leaves of it goes later."""
-        # Its record stays as long as a duplicate of it may come, which has to be stopped.
-        if record.closed:
-            self._records.forget(record.id)
-        if self._calls is not None:
-            self._calls.discard(record.id)
+        self.check_owner()
+        with self._tenancy.used():
+            handle = self.adopt(name)
+            if handle is None:
+                message = f"no job is called {name!r}"
+                raise NotFoundError(message, ref=name)
+            if not handle.done():
+                raise refuse(InvalidError, "name", name, "the name of a job that is over")
+            self._kept.forget(handle)
+            self._roster.drop(handle)
 
     def unmatched(self) -> tuple[Observation, ...]:
         """Return the objects that no record claims; see `Supervisor.unmatched`."""
@@ -309,20 +295,33 @@ class RemotePool:
             done=self._roster.done,
             reserved_ram_bytes=booked.reserved_ram_bytes,
             reserved_cpus=booked.reserved_cpus,
-            waiter_error=self._waiter.error,
+            waiter_error=self._waiter.error or self._line.trouble,
         )
 
     # For handles
 
     def cancel(self, handle: RemoteHandle) -> bool:
-        """Ask for the end of a job, and write that down; return whether it was not over yet."""
+        """
+        Ask for the end of a job; what `RemoteHandle.cancel` does.
+
+        Raises:
+            InvalidError: it is no handle of this pool, or its record cannot be read.
+            StoreAway: the store cannot be reached.
+            PoolClosed: the pool was closed, or belongs to another process.
+
+        """
+        if not isinstance(handle, RemoteHandle) or handle._owner is not self:
+            raise refuse(InvalidError, "handle", handle, "a handle of this pool")
         self.check_owner()
-        try:
-            return self._operator.stop(handle.id).outcome is None
-        except NotFoundError:
-            return False  # its record was removed: the next turn ends the handle
-        finally:
-            self._waiter.post(functools.partial(self._line.wake, handle.id))
+        with self._tenancy.used():
+            if handle.done():
+                return handle.cancelled()
+            try:
+                return self._operator.stop(handle.id).outcome is None
+            except NotFoundError:
+                return False  # its record was removed: the next turn ends the handle
+            finally:
+                self._waiter.post(functools.partial(self._line.wake, handle.id))
 
     def on_waiter(self) -> bool:
         """Return whether the caller is the pool's own thread."""
@@ -364,11 +363,14 @@ class RemotePool:
                 them. One that waits in line waits on.
             cancel: Whether to cancel what is not over.
 
+        Raises:
+            InvalidError: the record of a job to be cancelled cannot be read. The others are
+                cancelled then, and the pool is not closed.
+
         """
         self.check_owner()
         if cancel:
-            for handle in self.handles():
-                handle.cancel()
+            self._roster.cancel_all()
         if wait and not self.on_waiter():
             self.join()
         self._waiter.stop()

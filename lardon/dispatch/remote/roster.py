@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.remote.errors import PoolClosed
 from lardon.dispatch.ulid import UlidSequence
 from lardon.governor.checks import refuse
 
@@ -106,6 +107,19 @@ class Roster:
     def all_done(self) -> bool:
         """Return whether every handle is done."""
         return all(one.done() for one in self.handles())
+
+    def cancel_all(self) -> None:
+        """Cancel what is not over; raise `InvalidError` at last for a record nobody can read."""
+        unreadable: InvalidError | None = None
+        for handle in self.handles():
+            try:
+                handle.cancel()
+            except PoolClosed:
+                return  # it has left meanwhile
+            except InvalidError as error:
+                unreadable = unreadable or error
+        if unreadable is not None:
+            raise unreadable
 
     def _ended(self, _: object) -> None:
         with self._waiter.open_lock():

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from lardon.dispatch.errors import InvalidError
+from lardon.dispatch.parts import made_folder
 from lardon.dispatch.records import FileRecords, Records
-from lardon.dispatch.remote.errors import FolderInUse
+from lardon.dispatch.remote.errors import FolderInUse, PoolClosed
 from lardon.governor.checks import described, refuse
 
 _log: Final = logging.getLogger("lardon.dispatch")
@@ -46,12 +47,14 @@ class FolderLock:
 
     Raises:
         FolderInUse: somebody else holds it.
+        InvalidError: the folder is a file, or one above it is.
         OSError: the folder cannot be made or written.
 
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        made_folder(folder)
+        self.folder = folder
         self._file: int | None = None
         trouble: str | None = None
         try:
@@ -122,6 +125,14 @@ def _in_use(folder: Path, holder: tuple[int | None, str | None]) -> FolderInUse:
     return FolderInUse(message, folder=str(folder), pid=pid, host=host)
 
 
+def _is_same(place: Path, other: Path) -> bool:
+    """Whether both are one folder, by whatever way."""
+    try:
+        return place.samefile(other)
+    except OSError:  # one is not there yet
+        return False
+
+
 class Tenancy:
     """
     The right of one pool to its folder and its store.
@@ -135,7 +146,7 @@ class Tenancy:
 
     Raises:
         FolderInUse: another pool works there.
-        InvalidError: another pool of this process uses this very store.
+        InvalidError: another pool of this process uses this very store, or the folder is a file.
 
     """
 
@@ -155,8 +166,9 @@ class Tenancy:
         if isinstance(records, FileRecords):
             places.append(records.folder)
         try:
-            for place in dict.fromkeys(places):
-                self._locks.append(FolderLock(place))
+            for place in places:
+                if not any(_is_same(place, lock.folder) for lock in self._locks):
+                    self._locks.append(FolderLock(place))
         except BaseException:
             self._end()
             raise
@@ -168,8 +180,17 @@ class Tenancy:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Keep the tenancy while something is written that a successor has to find whole."""
+        """
+        Keep the tenancy while something is written that a successor has to find whole.
+
+        Raises:
+            PoolClosed: the pool has left, so that what would be written is somebody else's.
+
+        """
         with self._lock:
+            if self._left:
+                message = "the pool was closed"
+                raise PoolClosed(message)
             self._using += 1
         try:
             yield

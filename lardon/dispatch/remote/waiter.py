@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lardon.dispatch.remote.errors import PoolClosed
 from lardon.errors import WouldDeadlock
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import datetime
 
     from lardon.clock import Clock
+
+
+# Steps of many jobs, or stops of many objects, may be due at one time; these are far more.
+_MOST_AT_ONCE: Final = 100
 
 
 class ForkedChild(BaseException):
@@ -35,7 +39,7 @@ class Waiter:
         turn: Does all that is due, on the waiter's thread; returns when to come again.
         finish: Called last on that thread.
         clock: What time it is.
-        retry_s: How long to wait after a turn that failed.
+        retry_s: How long to wait after a turn that failed, and after too many at once.
 
     """
 
@@ -78,7 +82,7 @@ class Waiter:
 
     @property
     def error(self) -> str | None:
-        """What the last turn failed with, None when it did not."""
+        """What the last turn failed with, or what ended the thread; None where nothing did."""
         return self._error
 
     def owned_here(self) -> bool:
@@ -166,20 +170,32 @@ class Waiter:
         with contextlib.suppress(ForkedChild):
             try:
                 self._make_turns()
-            finally:  # also when somebody's code in a turn, such as an unpickled object's, exits
+            except ForkedChild:
+                raise
+            except BaseException as error:  # noqa: BLE001  somebody's code in a turn exits
                 self.leave_child()
-                with self.lock:
-                    self._closing = self._over = True
-                self._finish()
-                self.notify()
+                logger.critical("lardon: the waiter of a remote pool ended", exc_info=True)
+                self._error = described(error)
+            self.leave_child()
+            with self.lock:
+                self._closing = self._over = True
+            self._finish()
+            self.notify()
 
     def _make_turns(self) -> None:
+        at_once, told = 0, False
         while True:
             with self.lock:
                 if self._closing:
                     return
                 inbox, self._inbox = self._inbox, []
             pause_s = self._one_turn(inbox)
+            at_once = at_once + 1 if pause_s == 0 and not inbox else 0
+            if at_once == _MOST_AT_ONCE:
+                # A store or a backend that contradicts itself must not keep it busy for ever.
+                if not told:
+                    logger.error("lardon: each turn of a remote pool asks for another at once")
+                at_once, told, pause_s = 0, True, self._retry_s
             with self.lock:
                 self._sleep(pause_s)
 
