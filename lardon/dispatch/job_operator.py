@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -28,6 +28,10 @@ from lardon.governor.checks import refuse, shown
 
 if TYPE_CHECKING:
     from lardon.clock import Clock
+
+# Each conflict is somebody else's success with the same job; so many in a row are none, but a
+# store that answers wrongly.
+_MOST_CONFLICTS: Final = 1000
 
 
 class Operator:
@@ -224,9 +228,11 @@ class Operator:
 
         Raises:
             NotFoundError: no record of this id.
+            RecordConflict: the store said so every time.
 
         """
-        while True:
+        conflict: RecordConflict | None = None
+        for _ in range(_MOST_CONFLICTS):
             record = self.records.load(job)
             if record is None:
                 message = f"no job {job} is on record"
@@ -236,8 +242,10 @@ class Operator:
                 return record
             try:
                 return self.records.save(wanted)
-            except RecordConflict:
-                continue
+            except RecordConflict as again:
+                conflict = again
+        assert conflict is not None
+        raise conflict
 
     # What a supervisor decided
 

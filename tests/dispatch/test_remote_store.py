@@ -517,6 +517,17 @@ class Ghosts(MemoryRecords):
         return None
 
 
+def test_a_wish_is_not_tried_for_ever_on_a_store_that_always_conflicts(
+    cluster: RemoteCluster,
+) -> None:
+    records = Conflicting()
+    operator = Operator(cluster.backend, records, cluster.clock)
+    operator.submit(JobSpec(id=JOB, command=COMMAND))
+    records.armed = True
+    with pytest.raises(RecordConflict, match="somebody else was faster"):
+        operator.stop(JOB)
+
+
 @pytest.mark.parametrize("kind", [Conflicting, Forgetful])
 def test_a_supervisor_is_not_kept_busy_by_such_a_store(
     cluster: RemoteCluster, kind: type[Conflicting | Forgetful]
