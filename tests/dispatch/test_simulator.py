@@ -92,6 +92,17 @@ def test_the_command_makes_runs_and_counts_what_happened(
     assert "every invariant held" in printed
 
 
+@pytest.mark.parametrize("option", ["--shape", "--unmatched"])
+def test_the_command_names_its_choices_as_they_are_typed(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main([option, "nonsense"])
+    told = capsys.readouterr().err
+    assert "'nonsense'" in told
+    assert "<" not in told
+
+
 def test_the_command_stops_at_a_step_and_dumps(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3", "--stop-at", "40"]) == 0
 

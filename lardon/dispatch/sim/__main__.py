@@ -63,9 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--seed", type=int, default=0, help="the first seed (default 0)")
     add("--runs", type=int, default=1, help="how many seeds, for each shape and policy (default 1)")
-    add("--shape", choices=[*Shape, "both"], default="slurm", help="what the cluster is like")
+    add(
+        "--shape",
+        choices=[*map(str, Shape), "both"],
+        default="slurm",
+        help="what the cluster is like",
+    )
     told = "what supervisors do with objects that no record claims (default leave)"
-    add("--unmatched", choices=[*UnmatchedPolicy, "each"], default="leave", help=told)
+    add("--unmatched", choices=[*map(str, UnmatchedPolicy), "each"], default="leave", help=told)
     add("--supervisors", type=int, default=2, help="how many serve the jobs (default 2)")
     add("--jobs", type=int, default=3, help="how many jobs there are (default 3)")
     add("--steps", type=int, default=250, help="how many steps the faults last (default 250)")
