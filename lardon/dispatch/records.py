@@ -224,7 +224,7 @@ class FileRecords:
     def _look(self) -> list[str]:
         """Return the ids of all jobs; raise `StoreAway` where the folder is not what it was."""
         try:
-            names = os.listdir(self._folder)  # noqa: PTH208  its names are all that is asked for
+            names = [path.name for path in self._folder.iterdir()]
         except OSError as error:
             raise self._away(str(error.strerror)) from error
         paths = (Path(name) for name in names)

@@ -210,7 +210,7 @@ class Sweeper:
             self._operator.backend.stop(one.ref)
         except DispatchError as error:
             _log.warning("%s: the stop of object %s: %s", self._name, one.ref.id, error)
-        except Exception:  # noqa: BLE001  as for the calls of a job: the next look goes on
+        except Exception:  # noqa: BLE001  whatever a backend raises; the next look goes on
             _log.exception("%s: the stop of object %s raised", self._name, one.ref.id)
 
     def _again_in(self, seconds_on: float) -> None:

@@ -226,17 +226,16 @@ def test_files_stay_while_nobody_knows_whether_their_job_may_run(
 ) -> None:
     (tmp_path / "calls").mkdir()
     (tmp_path / "calls" / f"{ORPHAN}.call").write_bytes(b"")
-    real = cluster.backend.find_all
 
     def silent(_job: str) -> Any:
         message = "no answer"
         raise RefusedError(message)
 
-    cluster.backend.find_all = silent  # type: ignore[assignment,method-assign]  # the fault
-    cluster.pool(folder=tmp_path).close()
-    assert files(tmp_path) == [f"{ORPHAN}.call"]
-    assert "no answer" in caplog.text
-    cluster.backend.find_all = real  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as fault:
+        fault.setattr(cluster.backend, "find_all", silent)
+        cluster.pool(folder=tmp_path).close()
+        assert files(tmp_path) == [f"{ORPHAN}.call"]
+        assert "no answer" in caplog.text
     cluster.pool(folder=tmp_path)
 
     assert files(tmp_path) == []

@@ -323,10 +323,13 @@ class Slow(FileRecords):
         self.stores, self.go_on = threading.Event(), threading.Event()
 
     def save(self, record: JobRecord) -> JobRecord:
-        if not record.version:
+        if self.waits_for(record):
             self.stores.set()
             assert self.go_on.wait(PATIENCE_S)
         return super().save(record)
+
+    def waits_for(self, record: JobRecord) -> bool:
+        return not record.version
 
 
 @pytest.mark.parametrize("what", ["command", "function"])
@@ -398,18 +401,13 @@ def test_a_pool_that_has_left_writes_nothing_where_its_successor_is(
     assert adopted.running()
 
 
-class Writing(FileRecords):
+class Writing(Slow):
     """Records that let a test in while one is replaced."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.armed, self.stores, self.go_on = False, threading.Event(), threading.Event()
+    armed = False
 
-    def save(self, record: JobRecord) -> JobRecord:
-        if self.armed and threading.current_thread().name == "asks":
-            self.stores.set()
-            assert self.go_on.wait(PATIENCE_S)
-        return super().save(record)
+    def waits_for(self, record: JobRecord) -> bool:
+        return self.armed and threading.current_thread().name == "asks"
 
 
 @pytest.mark.parametrize("what", ["forget", "cancel"])

@@ -286,18 +286,17 @@ def test_a_scheduler_that_does_not_answer_is_asked_again(
     cluster.rest()
     cluster.env.finish(cluster.run(handle))
     removed(pool, handle)
-    real = cluster.backend.find_all
 
     def silent(_name: str) -> object:
         message = "no answer"
         raise RefusedError(message)
 
-    cluster.backend.find_all = silent  # type: ignore[assignment,method-assign]  # the fault
-    cluster.passes(15)
-    cluster.passes(120)
-    assert "did not answer" in caplog.text
-    assert held(pool) == GiB
-    cluster.backend.find_all = real  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as fault:
+        fault.setattr(cluster.backend, "find_all", silent)
+        cluster.passes(15)
+        cluster.passes(120)
+        assert "did not answer" in caplog.text
+        assert held(pool) == GiB
     cluster.passes()
     assert held(pool) == 0
 

@@ -77,9 +77,9 @@ def read_result(path: Path, since: int | None = None) -> Returned | None:
     try:
         value, error, epoch = pickle.loads(content)  # noqa: S301  our own job wrote it
         found = Returned(value, _error(error), None if epoch is None else int(epoch))
-    except Exception as broken:  # noqa: BLE001  other people's code makes the objects
-        return Returned(error=broken)
-    except BaseException as broken:  # noqa: BLE001  the same
+    except BaseException as broken:  # noqa: BLE001  the objects' own code runs, and may exit
+        if isinstance(broken, Exception):
+            return Returned(error=broken)
         words = f"the result in {path} cannot be read here:\n{_traceback_of(broken)}"
         return Returned(error=RuntimeError(words))
     old = since is not None and found.epoch is not None and found.epoch < since

@@ -379,7 +379,7 @@ def _admission(contract: Contract, nodes: int) -> Callable[[JobRecord], JobRecor
 def _give_cause(error: BaseException, cause: BaseException) -> None:
     try:
         error.__cause__ = cause
-    except BaseException:  # noqa: BLE001  an error of somebody else's may refuse in any way
+    except BaseException:  # noqa: BLE001  its class is a function's, and may do anything
         _log.warning("an error of a function takes no cause, which was: %s", cause)
 
 

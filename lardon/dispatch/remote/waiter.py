@@ -172,7 +172,7 @@ class Waiter:
                 self._make_turns()
             except ForkedChild:
                 raise
-            except BaseException as error:  # noqa: BLE001  somebody's code in a turn exits
+            except BaseException as error:  # noqa: BLE001  a store's code in a turn may exit
                 self.leave_child()
                 logger.critical("lardon: the waiter of a remote pool ended", exc_info=True)
                 self._error = described(error)

@@ -131,7 +131,8 @@ class Strays:
         jobs = list(self._records.jobs())
         there = {job_of(ref.name) for ref in self._env.refs()} - self._gone
         mine = [job for job in jobs if job in there]
-        if self._forgotten >= self._most_forgotten or len(jobs) < 2 or not mine:  # noqa: PLR2004  one is left
+        # The last one stays: a store without any job would be taken for one that is away.
+        if self._forgotten >= self._most_forgotten or len(jobs) <= 1 or not mine:
             return None
         job = self._rng.choice(mine)
         self._judge.forgotten(job)
