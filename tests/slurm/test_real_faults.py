@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -133,10 +134,12 @@ def test_a_controller_that_was_killed_and_comes_back(
     ref = started(backend, "sleep", "300")
     stream = backend.watch()
     eventually(lambda: stream.get(10), lambda one: one.ref == ref)
-    # What the controller was told last is on its disk after a few seconds.
+    # A controller writes to its disk what changed, seconds later, and only then. One more job is a
+    # change after this time, so that a file of after it is sure to come and holds the first.
     saved = fragile_cluster.folder / "state" / "job_state"
-    began = saved.stat().st_mtime if saved.exists() else 0.0
-    eventually(lambda: saved.exists() and saved.stat().st_mtime > began, bool)
+    told_at = time.time()
+    later = backend.start(spec("true"))
+    eventually(lambda: saved.exists() and saved.stat().st_mtime > told_at, bool)
     fragile_cluster.kill(CONTROLLER)
 
     with pytest.raises(ClusterUnreachable):
@@ -144,6 +147,7 @@ def test_a_controller_that_was_killed_and_comes_back(
     fragile_cluster.start_controller()
 
     assert until(backend, ref, State.RUNNING).restarts == 0
+    assert seen(backend, later).gated
     assert not stream.closed
     backend.stop(ref)
     last = eventually(lambda: stream.get(60), lambda one: one.ref == ref and one.ended)
