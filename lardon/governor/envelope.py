@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final, TypeAlias
-
-import attrs
+from typing import Final, NamedTuple, TypeAlias
 
 Point: TypeAlias = tuple[int, int]
 """Items of a batch, and what it took in whole units (bytes, microseconds)."""
@@ -39,8 +37,7 @@ MARGIN_MOST_ONE_IN: Final = 2
 _PARAMETERS: Final = 2
 
 
-@attrs.frozen
-class Envelope:
+class Envelope(NamedTuple):
     """
     What a batch needs by experience: a line up to the largest batch seen, a ray beyond.
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lardon.governor.envelope import Envelope, Point, fit
 
@@ -19,8 +17,7 @@ RETRY_AFTER: Final = 16
 MICROSECONDS: Final = 1_000_000
 
 
-@attrs.frozen(kw_only=True)
-class Lesson:
+class Lesson(NamedTuple):
     """The window of one kind, digested. Memory in bytes, durations in microseconds."""
 
     batches: int

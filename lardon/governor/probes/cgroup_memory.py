@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-import attrs
-
 from lardon.governor.probes.files import AbsentFile, ControlFile, Source, Warnings, open_file
 from lardon.governor.probes.kernel_text import amount, field, limit_or_none, whole_number
 from lardon.governor.probes.mounts import V1, Hierarchy, below
@@ -60,8 +58,7 @@ def _field_or_zero(raw: bytes, name: bytes) -> int:
     return 0 if text is None else amount(text)
 
 
-@attrs.define(eq=False, kw_only=True)
-class MemoryLevel:
+class MemoryLevel(NamedTuple):
     """The open files of one level that has at least one limit file."""
 
     hard: Source[int | None]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from lardon.governor.probes.files import AbsentFile, ControlFile, Source, Warnings, open_file
 from lardon.governor.probes.kernel_text import amount, whole_number
@@ -54,8 +52,7 @@ _V1_QUOTA: Final = ("cpu.cfs_quota_us", parse_quota_v1)
 _V2_QUOTA: Final = ("cpu.max", parse_cpu_max)
 
 
-@attrs.define(eq=False, kw_only=True)
-class CpuLevel:
+class CpuLevel(NamedTuple):
     """The open files of one level of the CPU controller."""
 
     version: int

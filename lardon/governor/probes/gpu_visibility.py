@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-import attrs
-
 T = TypeVar("T")
 
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
@@ -17,8 +15,7 @@ ORDER: Final = "CUDA_DEVICE_ORDER"
 _LEADING_NUMBER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 
 
-@attrs.frozen(kw_only=True)
-class Instance:
+class Instance(NamedTuple):
     """A MIG instance of a card: a device of its own."""
 
     uuid: str
@@ -26,8 +23,7 @@ class Instance:
     compute_instance: int | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Card:
+class Card(NamedTuple):
     """One card as the driver lists it, in bus order."""
 
     uuid: str

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-import attrs
-
 from lardon.forks import forks
 from lardon.governor.probes.bounded import Helper
 from lardon.governor.probes.files import Warnings
@@ -164,7 +162,7 @@ class NvmlReader:
         answer = read_memory(session.nvml, handle)
         if answer.error and not is_integrated(known.card.name, self._integrated_names):
             # Next time it is asked for its handle first: it may have been reset.
-            session.known[device.card] = attrs.evolve(known, error=answer.error)
+            session.known[device.card] = known._replace(error=answer.error)
         return answer
 
     def _ask_use(self, session: Session, used: dict[str, int], helper: Helper, now: float) -> None:

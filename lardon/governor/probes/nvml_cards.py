@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
-import attrs
-
 from lardon.governor.probes.gpu_visibility import Card, Instance
 
 # Cards without memory of their own: they share the host's, and their drivers say "not
@@ -18,8 +16,7 @@ INTEGRATED_NAMES: Final = ("GB10", "Orin", "Thor", "Xavier", "Tegra", "Jetson")
 _NOT_AVAILABLE: Final = (1 << 64) - 1
 
 
-@attrs.frozen(kw_only=True)
-class KnownCard:
+class KnownCard(NamedTuple):
     """A card with the driver's handles for it; both stay valid until the driver goes."""
 
     card: Card
