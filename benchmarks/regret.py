@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 REGRET: Final = Target(what="regret", limit=1.05)
 PER_ITEM: Final = Target(what="map_items ÷ the fastest surviving thread pool", limit=1.05)
+LEVEL: Final = Target(what="regret at equal item time", limit=1.05)
 UNDER_SUPERVISOR: Final = Target(what="map_batches ÷ supervisor", limit=1.0)
 UNHARMED: Final = Target(what="kills and failed items of lardon", limit=0, unit="")
 # So many fixed batches are tried again before one of them is taken for the best.
@@ -197,7 +198,7 @@ def rows(results: Results) -> list[Row]:
                 ),
                 ratio=ratio,
                 verdict=REGRET.judge(ratio, reason="no run to compare")
-                if label == LARDON
+                if label == LARDON and results.workload.judged
                 else None,
             )
         )
@@ -210,7 +211,10 @@ def _count(results: Results) -> int:
 
 def _judged(results: Results) -> list[Row]:
     """Return the lines that hold what was to be reached beside the regret."""
-    lines = []
+    lines: list[tuple[str, Target, float | None]] = []
+    level = results.level_regret(LARDON)
+    if level is not None and results.workload.judged:
+        lines.append((LEVEL.what, LEVEL, level))
     pool = results.fastest_pool()
     if pool is not None:
         ratio = results.ratio(ITEMS, pool)
@@ -251,6 +255,7 @@ def run(deadline: Deadline) -> Report:
             'lardon with trust="measured" on every workload, and nothing tuned between them.',
             "Median makespans, the start of the interpreter included; ratios round by round.",
             "A policy that was killed or lost items has none.",
+            "At equal item time: with the mean time in the items over all runs of both.",
             "Per-item forms pay no fixed cost of a batch.",
         ),
         data={

@@ -50,6 +50,8 @@ class Work:
         self._np = np
         self._passes = passes
         self._workload = workload
+        self.busy_s = 0.0
+        """How long the items of all batches took, without what a batch costs besides."""
 
     def items(self, costs: Sequence[int]) -> float:
         """Hold the memory of all items, touch it, and work on each."""
@@ -72,7 +74,11 @@ class Work:
     def batch(self, costs: Sequence[int]) -> float:
         """Process a batch, its fixed cost included."""
         time.sleep(self._workload.batch_s)
-        return self.items(costs)
+        before = time.perf_counter()
+        try:
+            return self.items(costs)
+        finally:
+            self.busy_s += time.perf_counter() - before
 
     def item(self, cost: int) -> float:
         """Process one item without a batch's fixed cost."""
@@ -107,7 +113,7 @@ def _loop(work: Work, costs: list[int], done: int, size: int) -> None:
         batch = costs[done : done + size]
         work.batch(batch)
         done += len(batch)
-        tell(done=done, size=len(batch))
+        tell(done=done, size=len(batch), busy_s=work.busy_s)
 
 
 def fixed(work: Work, workload: Workload, *, size: int, done: int = 0) -> None:
@@ -208,7 +214,7 @@ def lardon_batches(work: Work, workload: Workload, *, history: str | None = None
         nonlocal done
         work.batch(costs)
         done += len(costs)
-        tell(done=done, size=len(costs))
+        tell(done=done, size=len(costs), busy_s=work.busy_s)
 
     _governed(
         work,

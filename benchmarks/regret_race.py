@@ -40,6 +40,8 @@ class Run:
     status: int | str
     """The exit status; negative for a signal; ``timeout``."""
     sizes: tuple[int, ...]
+    busy_s: float | None = None
+    """How long the items took, None where they were not done one after the other."""
     error: str = ""
 
     def finished(self, workload: Workload) -> bool:
@@ -113,6 +115,7 @@ def _attempt(arguments: Mapping[str, Any], cgroup: Path | None, timeout_s: float
         kills=0,
         status=status,
         sizes=tuple(line["size"] for line in lines),
+        busy_s=lines[-1].get("busy_s") if lines else None,
         error=(err.strip().splitlines() or [""])[-1][:200],
     )
 
@@ -145,7 +148,8 @@ def _supervised(arguments: Mapping[str, Any], cgroup: Path | None, timeout_s: fl
         told = {**arguments, "policy": "fixed", "size": size, "done": done}
         run = _attempt(told, cgroup, timeout_s)
         done, seconds, sizes = max(done, run.done), seconds + run.seconds, sizes + run.sizes
-        run = attrs.evolve(run, done=done, seconds=seconds, sizes=sizes)
+        # What a killed process did of its last batch is not known.
+        run = attrs.evolve(run, done=done, seconds=seconds, sizes=sizes, busy_s=None)
         if run.status == 0:
             break
         size = max(1, size // 2)

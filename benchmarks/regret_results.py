@@ -86,6 +86,36 @@ class Results:
         best = self.best_fixed()
         return None if best is None else self.ratio(label, best[0])
 
+    def busy_seconds(self, label: str) -> float | None:
+        """Return the median time in the items of a policy that finished every time."""
+        times = self._busy(label)
+        return median(times) if times else None
+
+    def level_regret(self, label: str) -> float | None:
+        """
+        Return the regret as it were if the items had taken the same time in every run.
+
+        What an item takes differs from run to run by more than what is looked for. Policies
+        that process the same items one after the other do not differ in that; so each run's
+        time in the items is replaced by the mean over all runs of both, a control variate
+        with coefficient 1. None where it is not known, or a policy did not finish.
+        """
+        best = self.best_fixed()
+        own, peer = self._busy(label), self._busy(best[0]) if best is not None else []
+        if best is None or not own or not peer:
+            return None
+        mean = sum(own + peer) / len(own + peer)
+        besides, theirs = (
+            median([run.seconds - (run.busy_s or 0.0) for run in self.runs[policy]])
+            for policy in (label, best[0])
+        )
+        return (besides + mean) / (theirs + mean)
+
+    def _busy(self, label: str) -> list[float]:
+        times = [run.busy_s for run in self.runs.get(label, []) if run.finished(self.workload)]
+        known = [took for took in times if took is not None]
+        return known if len(known) == len(self.runs.get(label, [])) else []
+
     def harm(self, *labels: str) -> int:
         """Return how many kills and unfinished runs these policies had."""
         return sum(

@@ -35,6 +35,8 @@ class Workload:
     max_batch: int = 64
     neighbour_bytes: int = 0
     """How much a neighbour takes, over one second, holds for two, and gives back."""
+    judged: bool = True
+    """Whether the goal is the regret; else it is the makespan of the supervisor."""
     scan: tuple[int, ...] = (1, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14)
     """Fixed batches among which the best is looked for."""
 
@@ -64,6 +66,7 @@ WORKLOADS: Final = {
             name="grows",
             label="(c) a neighbour grows by 350 MiB/s",
             neighbour_bytes=350 * MIB,
+            judged=False,
             scan=(1, 2, 3, 4, 5, 6),
         ),
         Workload(name="double", label="(d) declared twice the cost", declared_bytes=80 * MIB),

@@ -357,8 +357,11 @@ def test_the_page_of_the_regret_tells_who_died_and_who_was_best(tmp_path: Path) 
     """From a report as it is saved; nothing is measured here."""
     pytest.importorskip("matplotlib")
 
-    def run(done: int, seconds: float, *, kills: int = 0) -> dict[str, Any]:
+    def run(
+        done: int, seconds: float, *, kills: int = 0, busy_s: float | None = None
+    ) -> dict[str, Any]:
         return {
+            "busy_s": busy_s,
             "done": done,
             "seconds": seconds,
             "kills": kills,
@@ -378,9 +381,9 @@ def test_the_page_of_the_regret_tells_who_died_and_who_was_best(tmp_path: Path) 
                 "best": "fixed batch 12",
                 "runs": {
                     "fixed batch 8": [run(200, 3.9)],
-                    "fixed batch 12": [run(200, 4.0)],
+                    "fixed batch 12": [run(200, 4.0, busy_s=3.5)],
                     "fixed batch 16": [run(32, 1.0, kills=1)],
-                    "lardon map_batches": [run(200, 4.1), run(200, 4.2), run(200, 4.3)],
+                    "lardon map_batches": [run(200, took, busy_s=3.5) for took in (4.1, 4.2, 4.3)],
                     "lardon map_items": [run(200, 3.0)],
                 },
             }
@@ -390,9 +393,9 @@ def test_the_page_of_the_regret_tells_who_died_and_who_was_best(tmp_path: Path) 
     publish(report, machine.notes(), tmp_path)
 
     page = (tmp_path / "regret.md").read_text(encoding="utf-8")
-    assert "| lardon map_batches | 4.20 | 1.05 | 0 | 3/3 | 16 |" in page
-    assert "| **fixed batch 12** | 4.00 | 1.00 | 0 | 1/1 | 16 |" in page
-    assert "| fixed batch 16 | — | — | 1 | 0/1 | 16 |" in page
+    assert "| lardon map_batches | 4.20 | 3.50 | 1.05 | 1.05 | 0 | 3/3 | 16 |" in page
+    assert "| **fixed batch 12** | 4.00 | 3.50 | 1.00 | 1.00 | 0 | 1/1 | 16 |" in page
+    assert "| fixed batch 16 | — | — | — | — | 1 | 0/1 | 16 |" in page
     assert (tmp_path / "regret.png").stat().st_size > 1000
 
 
@@ -430,6 +433,20 @@ def test_regret_is_taken_round_by_round_where_both_ran_in_each() -> None:
 
     results.runs["lardon map_batches"] = _ran(3.0)
     assert results.regret("lardon map_batches") == 1.5
+
+
+def test_the_level_regret_leaves_out_how_long_the_items_happened_to_take() -> None:
+    """0.5 s besides the items to 0.25, however slow the machine was in a run of 1 to 3 s."""
+    results = Results(WORKLOADS["constant"], best="fixed batch 8")
+    results.runs = {
+        "fixed batch 8": [attrs.evolve(run, busy_s=1.0) for run in _ran(1.25, 1.25)],
+        "lardon map_batches": [attrs.evolve(run, busy_s=3.0) for run in _ran(3.5, 3.5)],
+    }
+
+    assert results.level_regret("lardon map_batches") == 2.5 / 2.25
+    assert results.regret("lardon map_batches") == 2.8
+    results.runs["lardon map_batches"] += _ran(3.5)
+    assert results.level_regret("lardon map_batches") is None
 
 
 def test_who_dies_while_being_compared_with_is_replaced_by_the_next() -> None:
