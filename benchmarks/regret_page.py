@@ -62,7 +62,7 @@ def page(results: list[Results], report: Report, facts: Mapping[str, Any]) -> st
         "Makespans are medians, in seconds. Regret is over the best fixed batch, in bold, found by",
         "other runs: the median over the rounds, for policies that ran in all of them. *In items*",
         "is the part of the makespan that the items themselves took, where they are done one after",
-        "the other. But for the noise of the machine it is as long under every such policy: *level*",
+        "the other. But for the machine's noise it is the same under every such policy: *level*",
         "is the regret with the mean over all runs of both put in its place.",
     ]
     for one in results:
