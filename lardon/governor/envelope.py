@@ -113,7 +113,8 @@ def _deviation(points: Sequence[Point]) -> float:
     if spare <= 0:
         return 0.0
     fixed, per_item = _trend(points)
-    squares = sum((y - fixed - per_item * x) ** 2 / x for x, y in points)
+    residuals = [(y - fixed - per_item * x, x) for x, y in points]
+    squares = sum([residual * residual / x for residual, x in residuals])
     return math.sqrt(squares / spare) * (1 + _FEW / spare)
 
 
@@ -143,7 +144,8 @@ def _upper_hull(points: Sequence[Point]) -> list[Point]:
     """Return the upper convex hull from the origin on, by increasing size."""
     highest: dict[int, int] = {0: 0}
     for x, y in points:
-        highest[x] = max(y, highest.get(x, 0))
+        if y > highest.get(x, -1):
+            highest[x] = y
     hull: list[Point] = []
     for x, y in sorted(highest.items()):
         while len(hull) > 1 and _below(hull[-1], hull[-2], (x, y)):
@@ -165,20 +167,26 @@ def _trimmed(points: Sequence[Point]) -> list[Point]:
     if not spare:
         return list(points)
     fixed, per_item = _trend(points)
-    ranked = sorted(points, key=lambda point: point[1] / max(1.0, fixed + per_item * point[0]))
-    return ranked[:-spare]
+    usual = {x: max(1.0, fixed + per_item * x) for x in {x for x, _ in points}}
+    height = [y / usual[x] for x, y in points]
+    ranked = sorted(range(len(points)), key=height.__getitem__)
+    return [points[place] for place in ranked[:-spare]]
 
 
 def _trend(points: Sequence[Point]) -> tuple[float, float]:
     """Return the least-squares line; a constant where all sizes are the same."""
-    count = len(points)
-    mean_x = sum(x for x, _ in points) / count
-    mean_y = sum(y for _, y in points) / count
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    # Sums of integers are exact, so that one pass is enough.
+    count, sum_x, sum_y, sum_xx, sum_xy = len(points), 0, 0, 0, 0
+    for x, y in points:
+        sum_x += x
+        sum_y += y
+        sum_xx += x * x
+        sum_xy += x * y
+    spread = count * sum_xx - sum_x * sum_x
     if not spread:
-        return mean_y, 0.0
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    return mean_y - slope * mean_x, slope
+        return sum_y / count, 0.0
+    slope = (count * sum_xy - sum_x * sum_y) / spread
+    return (sum_y - slope * sum_x) / count, slope
 
 
 def sums(one: Sequence[Line], other: Sequence[Line]) -> Iterator[Line]:

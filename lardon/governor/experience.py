@@ -76,17 +76,17 @@ class Experience:
             del granted[next(iter(granted))]
         granted[kind] = batch
 
-    def lesson(self, kind: str) -> Lesson | None:
-        """Return what the batches of *kind* taught, None without any."""
+    def lesson(self, kind: str, *, timed: bool = True) -> Lesson | None:
+        """Return what the batches of *kind* taught, None without any; durations if *timed*."""
         lesson = self._lessons.get(kind)
-        if lesson is None:
+        if lesson is None or (timed and lesson.duration_us is None):
             window = self.history.batches(kind)
             if not window:
                 return None
             # Who never reports a batch does not pay for this.
             from lardon.governor.lesson import learn
 
-            lesson = self._lessons[kind] = learn(window)
+            lesson = self._lessons[kind] = learn(window, timed=timed)
         return lesson
 
     def outlook(
@@ -103,7 +103,8 @@ class Experience:
 
         """
         growth = self.growth.rate(now)
-        lesson = self.lesson(estimate.kind) if self.history.known else None
+        # How long a batch takes is asked only where others take memory meanwhile.
+        lesson = self.lesson(estimate.kind, timed=growth > 0) if self.history.known else None
         if policy.trust == "measured":
             from lardon.governor.lesson import NOTHING_LEARNED
 

@@ -26,6 +26,7 @@ class Lesson(NamedTuple):
     """None when no peak is known."""
     gpu: Envelope | None
     duration_us: Envelope | None
+    """None also where nobody asked for it."""
     largest: int
     """The largest batch that went well and whose RAM peak is known; 0 for none."""
     ceiling: int | None
@@ -37,17 +38,22 @@ NOTHING_LEARNED: Final = Lesson(
 )
 
 
-def learn(window: Sequence[BatchRecord]) -> Lesson:
-    """Return what *window*, oldest first, teaches."""
+def learn(window: Sequence[BatchRecord], *, timed: bool = True) -> Lesson:
+    """
+    Return what *window*, oldest first, teaches.
+
+    Args:
+        window: The batches.
+        timed: Whether their durations are fitted as well, which takes as long as the rest.
+
+    """
     well = [record for record in window if not record.failed]
     failed = [record for record in window if record.failed]
     return Lesson(
         batches=len(window),
         ram=fit(_ram_peaks(well), _ram_peaks(failed)),
         gpu=fit(_gpu_peaks(well), _gpu_peaks(failed)),
-        duration_us=fit(
-            [(record.items, round(record.duration_s * MICROSECONDS)) for record in well]
-        ),
+        duration_us=fit(_durations(well)) if timed else None,
         largest=max(
             (record.items for record in well if record.peak_ram_bytes is not None), default=0
         ),
@@ -61,6 +67,10 @@ def _ram_peaks(records: Iterable[BatchRecord]) -> list[Point]:
         for record in records
         if record.peak_ram_bytes is not None
     ]
+
+
+def _durations(records: Iterable[BatchRecord]) -> list[Point]:
+    return [(record.items, round(record.duration_s * MICROSECONDS)) for record in records]
 
 
 def _gpu_peaks(records: Iterable[BatchRecord]) -> list[Point]:

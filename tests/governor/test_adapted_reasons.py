@@ -317,6 +317,16 @@ def test_what_others_will_take_by_the_end_is_not_offered(host: Host) -> None:
     assert host.ask().kind is DecisionKind.START, "growth that stopped is forgotten"
 
 
+def test_growth_that_sets_in_is_forecast_by_batches_that_were_judged_before(host: Host) -> None:
+    """How long they last is worked out when it matters first; the next batch need not come."""
+    host.learn(64, 64, seconds=64.0)
+    assert host.ask().kind is DecisionKind.START
+
+    host.grow(100, then_free=500)
+
+    assert host.ask().reason.code is ReasonCode.FORECAST
+
+
 def test_a_forecast_may_leave_nothing(host: Host) -> None:
     host.learn(1, 1, seconds=10.0)
     host.grow(100, then_free=500)
