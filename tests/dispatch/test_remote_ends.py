@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -17,17 +16,7 @@ from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.records import FileRecords, MemoryRecords
 from lardon.dispatch.remote import PoolClosed, PoolTimings, RemotePool
-from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
-
-COMMAND = ["python", "train.py"]
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
 
 class ClosedMeanwhile(MemoryRecords):

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,20 +36,12 @@ from lardon.dispatch.remote import FolderInUse, PoolClosed, RemoteHandle, Remote
 from lardon.dispatch.remote.tenancy import FolderLock
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import spec
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
 ROOT: Final = Path(__file__).parents[2]
-COMMAND: Final = ["python", "train.py"]
 
 # Python 3.12 warns of a fork beside threads, which is what some of these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def pool_in(folder: Path, clock: ManualClock, **arguments: Any) -> RemotePool:

@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -33,16 +33,7 @@ from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.records import FileRecords, MemoryRecords
 from lardon.dispatch.remote import PoolClosed, PoolTimings, RemoteFailed, RemoteHandle
 from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
-
-COMMAND = ["python", "train.py"]
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
 
 def test_a_command_runs_and_its_outcome_is_the_result(cluster: RemoteCluster) -> None:

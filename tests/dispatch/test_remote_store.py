@@ -6,7 +6,7 @@ import datetime
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,18 +30,10 @@ from lardon.dispatch.model import JobSpec
 from lardon.dispatch.remote import RecordLost, RemoteHandle, RemotePool
 from lardon.dispatch.remote.waiter import Waiter
 from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
-COMMAND: Final = ["python", "train.py"]
 JOB: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 OTHER: Final = "01BX5ZZKBKACTAV9WEVGEMMVRZ"
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def held(pool: RemotePool) -> int:

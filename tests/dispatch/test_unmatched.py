@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
@@ -593,13 +592,6 @@ def test_a_policy_or_a_grace_that_is_none_is_refused(
 
 
 # In a pool
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def test_a_pool_stops_strays_and_lets_go_at_its_end(cluster: RemoteCluster) -> None:
