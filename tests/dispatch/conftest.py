@@ -1,4 +1,4 @@
-"""A cluster in memory under a test's clock, and pools on it."""
+"""A cluster in memory under a test's clock, pools on it, and strays."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from lardon.testing import ManualClock
 from tests.dispatch.remote_cluster import RemoteCluster
+from tests.dispatch.strays import Core
 
 
 @pytest.fixture
@@ -22,3 +23,9 @@ def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
     made = RemoteCluster(clock)
     yield made
     made.close()
+
+
+@pytest.fixture
+def core(clock: ManualClock) -> Core:
+    """Return a cluster with a store, and with objects that no record in it claims."""
+    return Core(clock)
