@@ -82,21 +82,6 @@ def test_a_task_that_is_stored_while_the_pool_is_closed_ends_too(cluster: Remote
     assert records.jobs() == [handle.id]
 
 
-def test_a_job_that_goes_on_without_its_pool_is_not_forgotten(cluster: RemoteCluster) -> None:
-    """Its handle is done only because of the pool."""
-    records = MemoryRecords()
-    pool = cluster.pool(records=records)
-    handle = pool.submit(COMMAND, estimate=ONE, name="long")
-    cluster.rest()
-    cluster.run(handle)
-    pool.close(wait=False)
-    assert handle.done()
-
-    with pytest.raises(PoolClosed):
-        pool.forget("long")
-    assert records.jobs() == [handle.id]
-
-
 @pytest.mark.parametrize("what", [3, None, "a", "a handle of another pool"])
 def test_what_is_no_handle_of_the_pool_is_not_cancelled(cluster: RemoteCluster, what: Any) -> None:
     pool, other = cluster.pool(), cluster.pool()

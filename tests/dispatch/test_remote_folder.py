@@ -132,24 +132,6 @@ def test_what_is_asked_of_a_pool_that_has_left_does_not_make_its_successor_leave
     assert not (tmp_path / "calls-apart").exists()
 
 
-def test_a_successor_follows_a_pool_that_leaves_its_jobs(
-    cluster: RemoteCluster, tmp_path: Path
-) -> None:
-    """The page: "`close(wait=False)` leaves the jobs to such a successor on purpose"."""
-    pool = cluster.pool(folder=tmp_path)
-    handle = pool.submit(COMMAND, estimate=ONE, name="a")
-    cluster.rest()
-    cluster.run(handle)
-    pool.close(wait=False)
-
-    again = cluster.pool(folder=tmp_path)
-    adopted = again.adopt("a")
-    assert adopted is not None
-    cluster.passes(6)
-    cluster.finish(adopted)
-    assert adopted.result(PATIENCE_S).succeeded
-
-
 def test_supervisors_may_serve_the_store_of_a_pool(cluster: RemoteCluster, tmp_path: Path) -> None:
     """The page: as many as you like may share a store."""
     pool = cluster.pool(folder=tmp_path)
@@ -361,6 +343,8 @@ WRITES: Final[dict[str, Callable[[RemotePool, RemoteHandle, RemoteHandle], objec
     "submit": lambda pool, _over, _runs: pool.submit(COMMAND, estimate=ONE, name="new"),
     "submit_function": lambda pool, _over, _runs: pool.submit_function(print, estimate=ONE),
     "forget": lambda pool, over, _runs: pool.forget(over.name),
+    # Its handle is done only because of the pool.
+    "forget what runs": lambda pool, _over, runs: pool.forget(runs.name),
     "cancel": lambda pool, _over, runs: pool.cancel(runs),
     "cancel what is over": lambda pool, over, _runs: pool.cancel(over),
 }

@@ -26,11 +26,13 @@ def test_leaving_the_block_waits_and_an_exception_cancels(cluster: RemoteCluster
     assert all(one.ended for one in cluster.objects(handle))
 
 
+@pytest.mark.parametrize("store", ["in memory", "in a folder"])
 def test_a_pool_that_is_closed_without_waiting_lets_its_jobs_go_on(
-    cluster: RemoteCluster,
+    cluster: RemoteCluster, tmp_path: Any, store: str
 ) -> None:
-    records = MemoryRecords()
-    pool = cluster.pool(records=records)
+    """The page: "`close(wait=False)` leaves the jobs to such a successor on purpose"."""
+    where = {"records": MemoryRecords()} if store == "in memory" else {"folder": tmp_path}
+    pool = cluster.pool(**where)
     handle = pool.submit(COMMAND, estimate=ONE, name="run 7")
     cluster.rest()
     ref = cluster.run(handle)
@@ -39,7 +41,7 @@ def test_a_pool_that_is_closed_without_waiting_lets_its_jobs_go_on(
     with pytest.raises(PoolClosed, match="run 7"):
         handle.result(PATIENCE_S)
     assert cluster.env.truth(ref).state is State.RUNNING
-    again = cluster.pool(records=records)
+    again = cluster.pool(**where)
     adopted = again.adopt("run 7")
     assert adopted is not None
     # What it holds is booked before anything else may be.
