@@ -1,10 +1,11 @@
-"""Records and sights as hypothesis makes them, for the pure half of the core."""
+"""Records and sights, by hand and as hypothesis makes them, for the pure half of the core."""
 
 from __future__ import annotations
 
 import datetime
 from typing import Any, Final
 
+import attrs
 from hypothesis import strategies as st
 
 from lardon.dispatch.enums import Action, Cause, State
@@ -20,6 +21,7 @@ from lardon.dispatch.job_record import (
     Recovery,
 )
 from lardon.dispatch.model import Cessation, Declarations, JobSpec, Observation, Ref
+from lardon.dispatch.planning import plan
 from lardon.dispatch.recovery import RecoveryPolicy, RecoveryRule
 from lardon.dispatch.sight import Sight, Terms
 
@@ -32,6 +34,12 @@ GATED: Final = Terms(
     can_requeue=True,
     tells_cessation=True,
 )
+UNGATED: Final = attrs.evolve(
+    GATED,
+    promises=Declarations(adapter="test", call_bound_s=20.0, gated=False, unique_names=True),
+    can_requeue=False,
+)
+OPENED: Final = {"opened_at": NOW}
 
 
 def after(seconds: float) -> datetime.datetime:
@@ -75,6 +83,28 @@ def a_sight(*objects: Observation, at: float = 0.0, ceased: bool = True) -> Sigh
 
 def _goes_on(one: Observation) -> bool:
     return one.state in (State.PENDING, State.RUNNING) and one.cause is None
+
+
+def a_lease() -> Lease:
+    return Lease(holder="one", fence=1, expires_at=after(60))
+
+
+def ended(
+    cause: Cause, policy: RecoveryPolicy, *, ceased: bool = True, **fields: Any
+) -> tuple[JobRecord, Sight]:
+    """Return a job whose only execution ended, and what is seen of it."""
+    record = a_record(objects=[an_object(1, **OPENED)], kept=ref(1), policy=policy, **fields)
+    return record, a_sight(seen(1, State.ENDED, cause=cause, attempt="a"), ceased=ceased)
+
+
+def policy_for(cause: Cause, action: Action = Action.RESTART, **fields: Any) -> RecoveryPolicy:
+    return RecoveryPolicy([RecoveryRule(cause, action, **fields)])
+
+
+def operation(record: JobRecord, sight: Sight, terms: Terms = GATED) -> Operation | None:
+    """Return the operation that is decided on, if any is."""
+    decided = plan(record, sight, terms)
+    return None if decided.call is None else decided.call.operation
 
 
 # Everything that a record can be, sense or nonsense: it is read back as it was.
@@ -280,5 +310,5 @@ states_of_a_job = st.builds(
         decided_at=near,
         not_before=near,
     ),
-    lease=st.just(Lease(holder="one", fence=1, expires_at=after(60))),
+    lease=st.just(a_lease()),
 )

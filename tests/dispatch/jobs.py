@@ -1,16 +1,23 @@
-"""Jobs and calls for the tests of a cluster in memory."""
+"""Jobs, calls and what is seen, for the tests of a cluster in memory."""
 
 from __future__ import annotations
 
 import datetime
+import queue
 from typing import Any, Final
 
+import pytest
+
+from lardon.dispatch.enums import Shape
+from lardon.dispatch.errors import WatchClosed
 from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.model import CallMeta, HoldMeta, JobSpec, Observation, Ref
+from lardon.dispatch.stream import BufferedStream
 from lardon.testing import ManualClock
 
 JOB: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 OTHER: Final = "01BX5ZZKBKACTAV9WEVGEMMVRZ"
+SHAPES: Final = pytest.mark.parametrize("shape", list(Shape))
 
 
 def spec(job: str = JOB, **fields: Any) -> JobSpec:
@@ -42,3 +49,15 @@ def call(clock: ManualClock, seconds: float = 60) -> CallMeta:
 
 def holding(clock: ManualClock, instance: int = 1, **fields: Any) -> HoldMeta:
     return HoldMeta(instance=instance, deadline=call(clock).deadline, **fields)
+
+
+def drained(stream: BufferedStream, backend: MemoryBackend) -> list[Observation]:
+    """Return what *stream* tells now, once everything that was due has happened."""
+    # Any call lets happen what was due.
+    backend.find(JOB)
+    found = []
+    while True:
+        try:
+            found.append(stream.get_nowait())
+        except (queue.Empty, WatchClosed):
+            return found

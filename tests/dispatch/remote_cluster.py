@@ -12,6 +12,7 @@ from lardon.dispatch.remote import RemoteHandle, RemotePool
 from lardon.testing import ManualClock
 
 PATIENCE_S: Final = 10.0
+COMMAND: Final = ["python", "train.py"]
 ONE: Final = ResourceEstimate(ram_bytes=GiB)
 
 

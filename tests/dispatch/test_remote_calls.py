@@ -6,7 +6,6 @@ import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +24,6 @@ from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
 
 ROOT: Final = Path(__file__).parents[2]
 ORPHAN: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def files(folder: Path, inside: str = "calls") -> list[str]:

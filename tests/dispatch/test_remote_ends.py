@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -17,17 +16,7 @@ from lardon.dispatch.job_record import JobRecord
 from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.records import FileRecords, MemoryRecords
 from lardon.dispatch.remote import PoolClosed, PoolTimings, RemotePool
-from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
-
-COMMAND = ["python", "train.py"]
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
 
 class ClosedMeanwhile(MemoryRecords):
@@ -90,21 +79,6 @@ def test_a_task_that_is_stored_while_the_pool_is_closed_ends_too(cluster: Remote
         handle.result(PATIENCE_S)
     assert pool.handles() == (handle,)
     # It is on record, so a successor has it.
-    assert records.jobs() == [handle.id]
-
-
-def test_a_job_that_goes_on_without_its_pool_is_not_forgotten(cluster: RemoteCluster) -> None:
-    """Its handle is done only because of the pool."""
-    records = MemoryRecords()
-    pool = cluster.pool(records=records)
-    handle = pool.submit(COMMAND, estimate=ONE, name="long")
-    cluster.rest()
-    cluster.run(handle)
-    pool.close(wait=False)
-    assert handle.done()
-
-    with pytest.raises(PoolClosed):
-        pool.forget("long")
     assert records.jobs() == [handle.id]
 
 

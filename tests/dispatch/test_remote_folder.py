@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,20 +36,12 @@ from lardon.dispatch.remote import FolderInUse, PoolClosed, RemoteHandle, Remote
 from lardon.dispatch.remote.tenancy import FolderLock
 from lardon.testing import ManualClock
 from tests.dispatch.jobs import spec
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
 ROOT: Final = Path(__file__).parents[2]
-COMMAND: Final = ["python", "train.py"]
 
 # Python 3.12 warns of a fork beside threads, which is what some of these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def pool_in(folder: Path, clock: ManualClock, **arguments: Any) -> RemotePool:
@@ -138,24 +130,6 @@ def test_what_is_asked_of_a_pool_that_has_left_does_not_make_its_successor_leave
     with pytest.raises(FolderInUse):
         cluster.pool(folder=tmp_path)
     assert not (tmp_path / "calls-apart").exists()
-
-
-def test_a_successor_follows_a_pool_that_leaves_its_jobs(
-    cluster: RemoteCluster, tmp_path: Path
-) -> None:
-    """The page: "`close(wait=False)` leaves the jobs to such a successor on purpose"."""
-    pool = cluster.pool(folder=tmp_path)
-    handle = pool.submit(COMMAND, estimate=ONE, name="a")
-    cluster.rest()
-    cluster.run(handle)
-    pool.close(wait=False)
-
-    again = cluster.pool(folder=tmp_path)
-    adopted = again.adopt("a")
-    assert adopted is not None
-    cluster.passes(6)
-    cluster.finish(adopted)
-    assert adopted.result(PATIENCE_S).succeeded
 
 
 def test_supervisors_may_serve_the_store_of_a_pool(cluster: RemoteCluster, tmp_path: Path) -> None:
@@ -369,6 +343,8 @@ WRITES: Final[dict[str, Callable[[RemotePool, RemoteHandle, RemoteHandle], objec
     "submit": lambda pool, _over, _runs: pool.submit(COMMAND, estimate=ONE, name="new"),
     "submit_function": lambda pool, _over, _runs: pool.submit_function(print, estimate=ONE),
     "forget": lambda pool, over, _runs: pool.forget(over.name),
+    # Its handle is done only because of the pool.
+    "forget what runs": lambda pool, _over, runs: pool.forget(runs.name),
     "cancel": lambda pool, _over, runs: pool.cancel(runs),
     "cancel what is over": lambda pool, over, _runs: pool.cancel(over),
 }

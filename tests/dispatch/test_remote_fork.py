@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,20 +15,12 @@ from lardon import GiB
 from lardon.dispatch.memory import MemoryBackend
 from lardon.dispatch.remote import FolderInUse, PoolClosed, RemoteHandle, RemotePool
 from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 from tests.forking import FORKS, held_elsewhere, in_child
 
 ROOT: Final = Path(__file__).parents[2]
-COMMAND: Final = ["python", "train.py"]
 
 pytestmark = [*FORKS]
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def left(pool: RemotePool) -> None:

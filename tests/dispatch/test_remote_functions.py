@@ -10,7 +10,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,7 @@ from lardon.dispatch import (
 from lardon.dispatch.call import main
 from lardon.dispatch.remote import PoolTimings, RemoteFailed, RemoteHandle, ResultMissing
 from lardon.dispatch.remote.function import read_result, write_call
-from lardon.testing import ManualClock
 from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def made(cluster: RemoteCluster, handle: RemoteHandle) -> int:

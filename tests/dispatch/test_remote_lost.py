@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -18,16 +16,7 @@ from lardon.dispatch.model import JobSpec, Ref
 from lardon.dispatch.records import MemoryRecords
 from lardon.dispatch.remote import RecordLost, RemoteHandle, RemotePool
 from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
-
-COMMAND: Final = ["python", "train.py"]
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
 
 def removed(pool: RemotePool, handle: RemoteHandle) -> None:

@@ -6,7 +6,7 @@ import datetime
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,18 +30,10 @@ from lardon.dispatch.model import JobSpec
 from lardon.dispatch.remote import RecordLost, RemoteHandle, RemotePool
 from lardon.dispatch.remote.waiter import Waiter
 from lardon.testing import ManualClock
-from tests.dispatch.remote_cluster import ONE, PATIENCE_S, RemoteCluster
+from tests.dispatch.remote_cluster import COMMAND, ONE, PATIENCE_S, RemoteCluster
 
-COMMAND: Final = ["python", "train.py"]
 JOB: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 OTHER: Final = "01BX5ZZKBKACTAV9WEVGEMMVRZ"
-
-
-@pytest.fixture
-def cluster(clock: ManualClock) -> Iterator[RemoteCluster]:
-    made = RemoteCluster(clock)
-    yield made
-    made.close()
 
 
 def held(pool: RemotePool) -> int:
@@ -124,6 +116,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_waiting(
         cluster.finish(behind)
         assert behind.result(PATIENCE_S).succeeded
     # It is pending, keeps what it holds, and is told by its name: in the log once.
+    assert bad.record.id == bad.id
     assert bad.state is TaskState.PENDING
     assert held(pool) == GiB
     assert path.name in str(pool.statistics().waiter_error)
@@ -160,13 +153,14 @@ def test_the_wish_for_the_end_of_a_job_without_a_readable_record_is_refused(
     pool.close(wait=False)
 
 
+@pytest.mark.parametrize("spoil", SPOILS)
 def test_a_pool_that_leaves_gives_the_other_leases_back(
-    cluster: RemoteCluster, tmp_path: Path
+    cluster: RemoteCluster, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     pool = cluster.pool(folder=tmp_path)
     bad, other = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
     cluster.rest()
-    truncated(file_of(tmp_path, bad.id))
+    spoil(file_of(tmp_path, bad.id))
     pool.close(wait=False)
 
     left = FileRecords(tmp_path / "jobs").load(other.id)
@@ -590,17 +584,3 @@ def test_a_waiter_whose_turns_are_never_through_sleeps_between_them(
     assert len(turns) == 2 * first
     assert caplog.text.count("asks for another at once") == 1
     waiter.stop()
-
-
-def test_a_pool_sleeps_though_a_record_is_another_jobs(
-    cluster: RemoteCluster, tmp_path: Path
-) -> None:
-    """It was looked at again and again, without a pause and without an end."""
-    pool = cluster.pool(folder=tmp_path, jobs=1)
-    first, second = (pool.submit(COMMAND, estimate=ONE) for _ in range(2))
-    cluster.rest()
-    file_of(tmp_path, first.id).write_bytes(file_of(tmp_path, second.id).read_bytes())
-    cluster.passes()
-
-    assert first.record.id == first.id
-    assert closes(pool)

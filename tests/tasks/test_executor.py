@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from lardon import GovernedExecutor, ResourceEstimate, TaskQueue, WouldDeadlock
-from lardon.testing import ScriptedGovernor, start, wait
+from lardon.testing import ScriptedGovernor, wait
 
 if TYPE_CHECKING:
     from tests.conftest import Gate
 
 PATIENCE_S: Final = 10.0
 ESTIMATE: Final = ResourceEstimate(max_batch=7)
-
-
-@pytest.fixture(name="queue")
-def one_queue() -> Iterator[TaskQueue]:
-    with TaskQueue(ScriptedGovernor([start()])) as one:
-        yield one
 
 
 @pytest.fixture(name="executor")
