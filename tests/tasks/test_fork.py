@@ -200,6 +200,33 @@ def test_a_child_that_returns_from_a_callback_is_no_second_worker() -> None:
     assert (ended.returncode, ended.stdout) == (0, b"done"), ended.stderr
 
 
+ITEM_FORKER = """
+import os
+from lardon import ResourceEstimate, TaskQueue
+from lardon.testing import ScriptedGovernor, start
+
+queue = TaskQueue(ScriptedGovernor([start(batch_size=8, cpus=2)]))
+estimate = ResourceEstimate(max_batch=8, cpus=2)
+task = queue.submit(lambda task: task.map_items(lambda _: os.fork(), range(2)), estimate=estimate)
+for child in task.result(timeout=10):
+    assert os.waitpid(child, 0) == (child, 0)
+queue.close()
+os.write(1, b"done")
+"""
+
+
+def test_a_child_that_returns_from_an_item_ends_with_it() -> None:
+    """It has a copy of one thread of the crew, to which nobody will ever give another item."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ITEM_FORKER],
+        capture_output=True,
+        timeout=15,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, b"done"), ended.stderr
+
+
 def test_a_copied_worker_ends_without_a_word() -> None:
     """The same within one process: the callback makes its queue look like a parent's."""
     governor = ScriptedGovernor([start()])
