@@ -43,16 +43,18 @@ def map_batches(
     count = Count(context, items)
     feed = Feed(items)
     outcomes: list[Outcome] = []
+    least = context.min_batch
     batch = feed.take(context.contract.batch_size)
     while batch:
         size = len(batch)
         watch = meter.begin(context)
+        # What *fn* takes out of its list, to free memory or otherwise, is tried again too.
+        kept = batch.copy() if size > least else []
         failure = _attempt(context, fn, batch, outcomes)
         meter.record(context, watch, size, failed=failure is not None)
         if failure is None:
             count.add(size)
         else:
-            least = context.min_batch
             if size <= least:
                 raise no_smaller(context, failure, size) from failure
             half = max(least, size // 2)
@@ -61,10 +63,10 @@ def map_batches(
                 "items at a time now",
                 *(context.task_id, context.name, size, half),
             )
-            feed.give_back(batch, half)
+            feed.give_back(kept, half)
             del failure
             make_room()
-        del batch
+        del batch, kept
         batch = _next(context, feed)
     return outcomes
 

@@ -122,6 +122,26 @@ def test_a_batch_is_halved_until_it_fits_and_its_items_come_in_order() -> None:
     assert task.progress.done == 20
 
 
+def test_what_the_call_took_out_of_its_list_is_tried_again_too() -> None:
+    """Whoever frees each item as it goes has an empty list when the memory runs out."""
+    done: list[int] = []
+
+    def work(batch: list[int]) -> None:
+        size, mine = len(batch), []
+        while batch:
+            mine.append(batch.pop(0))
+            if size == 8 and not batch:
+                raise MemoryError
+        done.extend(mine)
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=8)])) as queue:
+        task = queue.submit(lambda context: context.map_batches(work, range(20)), estimate=EIGHT)
+        task.result(PATIENCE_S)
+
+    assert done == list(range(20))
+    assert task.progress.done == 20
+
+
 def test_a_governor_that_learns_does_not_grant_what_failed() -> None:
     governor = real_governor()
     job = Job(most=2)
