@@ -45,6 +45,8 @@ def map_items(
             work.round()
             if work.taken:
                 meter.record(context, watch, work.at_once, failed=bool(work.short))
+            else:
+                meter.abandon(context)
             work.retry_or_raise()
             if not work.feed.more():
                 break
