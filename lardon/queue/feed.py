@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -37,7 +38,8 @@ class Feed(Generic[Item]):
             taken, self._again = self._again[:count], self._again[count:]
             return taken
         taken, self._ahead = self._ahead, []
-        taken.extend(islice(self._source, count - len(taken)))
+        # A contract may be for more than there can be of anything.
+        taken.extend(islice(self._source, min(count - len(taken), sys.maxsize)))
         return taken
 
     def give_back(self, items: list[Item], limit: int) -> None:
@@ -55,7 +57,8 @@ class Count:
         self._context = context
         progress = context._task._progress
         self._done = progress.done
-        self._total = self._done + len(items) if isinstance(items, Sized) else None
+        length = _length(items)
+        self._total = None if length is None else self._done + length
         if self._total is not None:
             context.set_progress(self._done, self._total, progress.message)
 
@@ -64,3 +67,18 @@ class Count:
         self._done += items
         progress = self._context._task._progress
         self._context.set_progress(self._done, self._total, progress.message)
+
+
+def _length(items: Iterable[object]) -> int | None:
+    """
+    Return how many *items* there are; None where they do not tell.
+
+    A progress bar around a generator has a length that raises, and a very long range one
+    that Python cannot express.
+    """
+    if not isinstance(items, Sized):
+        return None
+    try:
+        return len(items)
+    except Exception:  # noqa: BLE001  whatever it is, a total is not worth the task
+        return None
