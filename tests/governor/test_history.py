@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from lardon import Governor, ResourceSnapshot
+from lardon import DecisionKind, Governor, ResourceEstimate, ResourceSnapshot
 from lardon.governor.batch_record import BatchRecord
 from lardon.governor.history import MAX_KINDS, WINDOW
+from lardon.governor.lesson import RETRY_AFTER
 from lardon.testing import ScriptedProbe
 
 MACHINE: Final = ResourceSnapshot(taken_at=0.0, ram_total_bytes=9, ram_available_bytes=9)
@@ -65,6 +66,18 @@ def test_a_figure_that_cannot_be_is_refused(
         governor.record_batch("decode", **figures)
 
     assert governor.history("decode") == ()
+
+
+@pytest.mark.parametrize("kind", [None, 3, ("a", "b"), b"a", [], ""])
+def test_a_kind_that_no_estimate_can_have_is_refused(
+    governor: Governor, kind: Any, tmp_path: Path
+) -> None:
+    """One such name, and no history could be saved any more."""
+    with pytest.raises(ValueError, match=r"^kind must be a text that is not empty, not "):
+        governor.record_batch(kind, 1, 1.0)
+
+    governor.save_history(tmp_path / "history.json")
+    assert governor.statistics().history == {}
 
 
 def test_the_newest_are_kept(governor: Governor) -> None:
@@ -142,6 +155,11 @@ def test_a_history_that_cannot_be_written_leaves_nothing_behind(
         ('{"format": 1, "kinds": {"a": [{"items": 0, "duration_s": 1}]}}', "items must be"),
         ('{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": 1, "x": 1}]}}', "not valid"),
         ('{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": NaN}]}}', "duration_s must be"),
+        ('{"format": 1, "kinds": {"": [{"items": 1, "duration_s": 1}]}}', "kind must be"),
+        (
+            '{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": 1, "well_since": -1}]}}',
+            "well_since must be",
+        ),
     ],
 )
 def test_a_file_that_is_no_history_changes_nothing(
@@ -181,3 +199,38 @@ def test_an_unknown_peak_takes_the_oldest_place_where_all_are_known(governor: Go
 
     kept = [one.items for one in governor.history("kind")]
     assert kept == [*range(2, WINDOW + 1), 1001]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_failure_is_got_over_also_where_peaks_are_unknown(
+    governor: Governor, saved: bool, tmp_path: Path
+) -> None:
+    """They take each other's place: the failure seemed to be as recent for ever."""
+    for _ in range(WINDOW - 1):
+        governor.record_batch("kind", 64, 1.0, 0)
+    governor.record_batch("kind", 64, 1.0, 0, failed=True)
+    largest = ResourceEstimate(max_batch=64, kind="kind")
+    batches = []
+    for _ in range(RETRY_AFTER):
+        contract = governor.decide(largest).contract
+        assert contract is not None
+        batches.append(contract.batch_size)
+        governor.record_batch("kind", 32, 1.0)
+        if saved:
+            governor.save_history(tmp_path / "history.json")
+            governor.load_history(tmp_path / "history.json")
+
+    assert batches == [32] * RETRY_AFTER
+    assert governor.decide(largest).kind is DecisionKind.START
+    assert governor.history("kind")[-2].well_since == RETRY_AFTER - 1
+    assert sum(one.peak_ram_bytes is not None for one in governor.history("kind")) == WINDOW - 1
+
+
+def test_another_failure_among_them_counts_for_nothing(governor: Governor) -> None:
+    for _ in range(WINDOW - 1):
+        governor.record_batch("kind", 64, 1.0, 0)
+    governor.record_batch("kind", 64, 1.0, 0, failed=True)
+    for _ in range(3):
+        governor.record_batch("kind", 16, 1.0, failed=True)
+
+    assert [one.well_since for one in governor.history("kind")] == [0] * WINDOW
