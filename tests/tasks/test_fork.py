@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from lardon import Governor, Policy, QueueClosed, ResourceEstimate, TaskContext, TaskQueue
+from lardon import (
+    Contract,
+    Governor,
+    Policy,
+    QueueClosed,
+    ResourceEstimate,
+    SystemProbe,
+    TaskContext,
+    TaskQueue,
+    environment,
+)
+from lardon.environment import VISIBLE_DEVICES, gpus_for_children, outer_environ
 from lardon.forks import forks
 from lardon.queue.views import TaskEvent
-from lardon.testing import ScriptedGovernor, ScriptedProbe, start, wait
+from lardon.testing import FakeGpu, FakeNvml, ScriptedGovernor, ScriptedProbe, start, wait
 from tests.forking import FORKS, PATIENCE_S, held_elsewhere, in_child
 
 if TYPE_CHECKING:
@@ -162,6 +173,45 @@ def _snapshot() -> Any:
     from lardon import ResourceSnapshot
 
     return ResourceSnapshot(taken_at=0.0, ram_total_bytes=1 << 34, ram_available_bytes=1 << 34)
+
+
+ON_ONE_GPU: Final = Contract(batch_size=1, ram_bytes=0, cpus=1, gpus=("GPU-a",))
+
+
+def test_a_child_that_is_forked_under_a_contract_has_its_gpus_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that is started anew; its own probe would else see what the contract hides."""
+    monkeypatch.setenv(VISIBLE_DEVICES, "GPU-a,GPU-b")
+    probe = SystemProbe(nvml=FakeNvml([FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b")]))
+
+    with gpus_for_children(ON_ONE_GPU):
+        seen = in_child(lambda: [gpu.uuid for gpu in probe.snapshot().gpus])
+
+    assert seen == ["GPU-a"]
+    assert os.environ[VISIBLE_DEVICES] == "GPU-a,GPU-b"
+
+
+def test_a_child_that_leaves_the_contract_keeps_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE_DEVICES, "GPU-a,GPU-b")
+    contract = gpus_for_children(ON_ONE_GPU)
+    contract.__enter__()
+
+    def leave() -> str:
+        contract.__exit__(None, None, None)
+        return os.environ[VISIBLE_DEVICES]
+
+    assert in_child(leave) == "GPU-a"
+    contract.__exit__(None, None, None)
+    assert os.environ[VISIBLE_DEVICES] == "GPU-a,GPU-b"
+
+
+def test_a_child_waits_for_no_lock_of_its_parents_environment() -> None:
+    def look() -> bool:
+        return VISIBLE_DEVICES in outer_environ
+
+    lock = environment._overrides._lock
+    assert held_elsewhere(lock, lambda: in_child(look)) is (VISIBLE_DEVICES in os.environ)
 
 
 FORKER = """
