@@ -120,6 +120,19 @@ def test_a_pause_within_a_batch_is_no_part_of_its_duration(method: str) -> None:
     assert {duration for _, duration, _ in world.figures()} <= {1.0, 2.0}
 
 
+def test_a_batch_is_measured_also_where_its_items_come_out_of_other_batches() -> None:
+    world = World()
+
+    def decoded(context: TaskContext) -> Iterator[int]:
+        for _ in range(2):
+            yield from context.map_batches(world.work, range(4))
+
+    world.run(lambda context: context.map_batches(world.work, decoded(context)))
+
+    # Two of four within, and of what they gave one of two: the second is read with the first.
+    assert [size for size, _, _ in world.figures()] == [4, 4, 2]
+
+
 def test_an_iterable_without_items_leaves_nothing_being_measured() -> None:
     """What is measured at the same time in this process, by another queue, would be unknown."""
     world = World()
