@@ -78,20 +78,18 @@ def checked_record(
 
 def write_history(path: str | os.PathLike[str], history: History) -> None:
     """Write *history* as JSON, whole or not at all; raises OSError."""
-    # Imported here: its archives and hashes would cost every first batch some milliseconds.
-    import tempfile
-
     kinds = {kind: [attrs.asdict(batch) for batch in window] for kind, window in history.items()}
     data = {"format": _FORMAT, "kinds": kinds}
     target = Path(path)
-    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    # Not by `tempfile`: whoever may read other files of this user may read this one.
+    draft = target.parent / f".lardon-{os.urandom(8).hex()}"
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with draft.open("x", encoding="utf-8") as file:
             json.dump(data, file, indent=1)
-        Path(draft).replace(target)
+        draft.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(draft).unlink()
+            draft.unlink()
         raise
 
 

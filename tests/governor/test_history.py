@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,6 +126,15 @@ def test_a_saved_history_is_replaced_whole(governor: Governor, tmp_path: Path) -
     assert json.loads(path.read_text()) == {"format": 1, "kinds": {}}
 
 
+def test_a_saved_history_is_a_file_like_any_other(governor: Governor, tmp_path: Path) -> None:
+    """As readable, and with a name as long as the system takes."""
+    path, other = tmp_path / ("h" * 255), tmp_path / "other"
+    other.write_text("")
+    governor.save_history(path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
+
+
 def test_a_history_that_cannot_be_written_leaves_nothing_behind(
     governor: Governor, tmp_path: Path
 ) -> None:
@@ -135,6 +145,8 @@ def test_a_history_that_cannot_be_written_leaves_nothing_behind(
         governor.save_history(folder)
     with pytest.raises(FileNotFoundError):
         governor.save_history(tmp_path / "nowhere" / "history.json")
+    with pytest.raises(OSError, match=r"\.lardon-"):
+        governor.save_history("")
 
     assert [found.name for found in tmp_path.iterdir()] == ["history.json"]
 
