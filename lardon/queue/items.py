@@ -44,6 +44,9 @@ def map_items(
             watch = meter.begin(context)
             work.round()
             if work.taken:
+                if not work.failed:
+                    # Before the round is over: what is read ahead is measured, too.
+                    work.feed.more()
                 meter.record(context, watch, work.at_once, failed=bool(work.short))
             else:
                 meter.abandon(context)
@@ -168,8 +171,13 @@ class _Items(Generic[Item, Outcome]):
             self.close()
             raise
 
+    @property
+    def failed(self) -> bool:
+        """Whether an item of the last round raised anything."""
+        return bool(self.short) or self._error is not None
+
     def _must_stop(self) -> bool:
-        return bool(self.short) or self._error is not None or self._context._must_stop()
+        return self.failed or self._context._must_stop()
 
     def _landed(self, flight: Flight[Item, Outcome]) -> None:
         """Take in what came of one item."""

@@ -94,6 +94,25 @@ def test_what_the_items_take_to_be_read_is_a_part_of_the_batch(method: str) -> N
     assert world.figures() == [(4, 3.5, 12 * MiB), (2, 1.5, 6 * MiB)]
 
 
+def test_what_the_items_take_to_be_read_is_a_part_of_the_round() -> None:
+    world = World()
+
+    def decoded() -> Iterator[int]:
+        for item in range(3):
+            world.clock.advance(0.5)
+            yield item
+
+    with TaskQueue(world.governor) as queue:
+        task = queue.submit(
+            lambda context: context.map_items(lambda item: world.work([item]), decoded()),
+            estimate=ESTIMATE.evolve(max_batch=1),
+        )
+        task.result(PATIENCE_S)
+
+    # Two items are read in the first round, one in the second, and none in the third.
+    assert [duration for _, duration, _ in world.figures()] == [2.0, 1.5, 1.0]
+
+
 @pytest.mark.parametrize("method", ["map_batches", "map_items"])
 def test_a_pause_within_a_batch_is_no_part_of_its_duration(method: str) -> None:
     """It would be taken for how long the next ones last, and they wait for an hour's growth."""
