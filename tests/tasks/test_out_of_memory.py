@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
@@ -226,6 +227,54 @@ def test_the_retry_finds_the_memory_of_the_failed_try_free() -> None:
         task.result(PATIENCE_S)
 
     assert seen == [False, False, False]
+
+
+def test_a_generator_that_hands_an_error_on_is_not_ended_by_the_retry() -> None:
+    """Its frame is in the error's traceback; to clear it would lose all items to come."""
+
+    def items() -> Iterator[object]:
+        for item in range(20):
+            try:
+                if item == 5:
+                    raise MemoryError("one that could not be loaded")
+                yield item
+            except MemoryError as error:
+                yield error
+
+    done: list[object] = []
+
+    def work(batch: list[object]) -> None:
+        if len(batch) > 2:
+            for item in batch:
+                if isinstance(item, MemoryError):
+                    raise item
+        done.extend(batch)
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=4)])) as queue:
+        task = queue.submit(lambda context: context.map_batches(work, items()), estimate=EIGHT)
+        task.result(PATIENCE_S)
+
+    assert len(done) == 20
+
+
+def test_the_end_of_a_task_ends_no_generator_of_others() -> None:
+    def items() -> Iterator[BaseException]:
+        while True:
+            try:
+                raise KeyError("one that could not be loaded")
+            except KeyError as error:
+                yield error
+
+    source = items()
+
+    def callback(_context: TaskContext) -> None:
+        raise next(source)
+
+    with TaskQueue(ScriptedGovernor([start()])) as queue:
+        task = queue.submit(callback, estimate=EIGHT)
+        assert isinstance(task.exception(PATIENCE_S), KeyError)
+
+    assert isinstance(next(source), KeyError)
 
 
 class Big:
