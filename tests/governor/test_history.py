@@ -214,13 +214,14 @@ def test_an_unknown_peak_takes_the_oldest_place_where_all_are_known(governor: Go
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_failure_is_got_over_also_where_peaks_are_unknown(
-    governor: Governor, saved: bool, tmp_path: Path
+@pytest.mark.parametrize("peak", [None, 0])
+def test_a_failure_is_got_over_after_as_many_batches_where_peaks_are_unknown(
+    governor: Governor, peak: int | None, saved: bool, tmp_path: Path
 ) -> None:
-    """They take each other's place: the failure seemed to be as recent for ever."""
-    for _ in range(WINDOW - 1):
+    """They take each other's place: the failure seemed as recent for ever, or was forgotten."""
+    for _ in range(WINDOW):
         governor.record_batch("kind", 64, 1.0, 0)
-    governor.record_batch("kind", 64, 1.0, 0, failed=True)
+    governor.record_batch("kind", 64, 1.0, peak, failed=True)
     largest = ResourceEstimate(max_batch=64, kind="kind")
     batches = []
     for _ in range(RETRY_AFTER):
@@ -234,8 +235,9 @@ def test_a_failure_is_got_over_also_where_peaks_are_unknown(
 
     assert batches == [32] * RETRY_AFTER
     assert governor.decide(largest).kind is DecisionKind.START
-    assert governor.history("kind")[-2].well_since == RETRY_AFTER - 1
-    assert sum(one.peak_ram_bytes is not None for one in governor.history("kind")) == WINDOW - 1
+    window = governor.history("kind")
+    assert (window[-2].failed, window[-2].well_since) == (True, RETRY_AFTER - 1)
+    assert sum(one.peak_ram_bytes is not None and not one.failed for one in window) == WINDOW - 2
 
 
 def test_another_failure_among_them_counts_for_nothing(governor: Governor) -> None:
@@ -245,4 +247,6 @@ def test_another_failure_among_them_counts_for_nothing(governor: Governor) -> No
     for _ in range(3):
         governor.record_batch("kind", 16, 1.0, failed=True)
 
-    assert [one.well_since for one in governor.history("kind")] == [0] * WINDOW
+    window = governor.history("kind")
+    assert [one.well_since for one in window] == [0] * WINDOW
+    assert [one.items for one in window if one.failed] == [64, 16, 16], "the last, and one more"
