@@ -99,6 +99,11 @@ def _take(context: TaskContext, feed: Feed[Item]) -> tuple[BatchWatch | None, li
     """Return the next batch, and the watch over it: what the iterable takes is a part of it."""
     watch = meter.begin(context)
     batch = feed.take(context.contract.batch_size)
+    # The iterable may have taken a break itself, after which the contract is another.
+    most = context.contract.batch_size
+    if len(batch) > most:
+        feed.keep(batch[most:])
+        del batch[most:]
     if watch is not context._measured:
         # The iterable has worked on batches of its own.
         watch = meter.begin(context)

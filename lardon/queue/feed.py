@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Feed(Generic[Item]):
-    """Takes from an iterable what is asked for, in order, and at most one item ahead."""
+    """Takes from an iterable what is asked for, in order, and at most one item ahead of that."""
 
     __slots__ = ("_again", "_ahead", "_limit", "_source")
 
@@ -37,10 +37,14 @@ class Feed(Generic[Item]):
             count = min(count, self._limit)
             taken, self._again = self._again[:count], self._again[count:]
             return taken
-        taken, self._ahead = self._ahead, []
+        taken, self._ahead = self._ahead[:count], self._ahead[count:]
         # A contract may be for more than there can be of anything.
         taken.extend(islice(self._source, min(count - len(taken), sys.maxsize)))
         return taken
+
+    def keep(self, items: list[Item]) -> None:
+        """Take *items* back that were the last of the iterable so far: they are the next."""
+        self._ahead = [*items, *self._ahead]
 
     def give_back(self, items: list[Item], limit: int) -> None:
         """Take *items* back, to be given out again before all others, *limit* at a time."""

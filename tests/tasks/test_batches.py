@@ -303,6 +303,25 @@ def test_none_is_an_item_like_any_other() -> None:
     assert batches == [[None], [None]]
 
 
+@pytest.mark.parametrize("work", [listed, mapped])
+def test_an_iterable_that_takes_a_break_makes_no_batch_too_large(
+    work: Callable[[TaskContext, Iterable[int]], list[list[int]]],
+) -> None:
+    def callback(context: TaskContext) -> list[list[int]]:
+        def items() -> Iterator[int]:
+            for item in range(7):
+                if item == 2:
+                    assert context.sequence_break(timeout=None)
+                yield item
+
+        return work(context, items())
+
+    governor = ScriptedGovernor([start(batch_size=4), start(batch_size=2)])
+    _, batches, _ = run(callback, governor)
+
+    assert batches == [[0, 1], [2, 3], [4, 5], [6]]
+
+
 class Bar:
     """Looks like a progress bar around a generator: its length raises."""
 
