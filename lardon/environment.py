@@ -89,9 +89,10 @@ class _Overrides:
         return token
 
     def end(self, token: object) -> None:
-        """Take the value of *token* back."""
+        """Take the value of *token* back; in a child that was forked meanwhile it stays."""
         with self._lock:
-            del self._values[token]
+            if self._values.pop(token, None) is None:
+                return
             if self._values:
                 os.environ[VISIBLE_DEVICES] = next(reversed(self._values.values()))
             elif self._saved is None:
@@ -99,8 +100,20 @@ class _Overrides:
             else:
                 os.environ[VISIBLE_DEVICES] = self._saved
 
+    def inherit(self) -> None:
+        """
+        Make what is in force this process's own, in a forked child.
+
+        It sees the contract's GPUs alone, as any child does, and so do its probes. Another
+        thread of the parent may have held the lock at the fork.
+        """
+        self._lock = threading.Lock()
+        self._values = {}
+
 
 _overrides: Final = _Overrides()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_overrides.inherit)
 outer_environ: Final[Mapping[str, str]] = _OuterEnviron()
 """What a probe looks its variables up in: a contract in force hides no GPU from it."""
 

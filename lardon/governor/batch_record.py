@@ -28,10 +28,20 @@ class BatchRecord:
     """On the GPU that grew most."""
     failed: bool = False
     """True for a batch that ran out of memory: its peaks are lower bounds."""
+    well_since: int = 0
+    """Of a failed batch: how many went well after it that are not remembered themselves."""
 
 
 def _whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+
+
+def checked_kind(kind: object) -> str:
+    """Return *kind*, or raise ValueError when no estimate can have it."""
+    if not isinstance(kind, str) or not kind:
+        message = f"kind must be a text that is not empty, not {shown(kind)}"
+        raise ValueError(message)
+    return kind
 
 
 def checked_record(
@@ -40,6 +50,7 @@ def checked_record(
     peak_ram_bytes: int | None = None,
     peak_gpu_bytes: int | None = None,
     failed: bool = False,  # noqa: FBT001, FBT002  as in `Governor.record_batch`
+    well_since: int = 0,
 ) -> BatchRecord:
     """Return the record, or raise ValueError that names the field, the value and the rule."""
     if not _whole(items, 1):
@@ -52,31 +63,33 @@ def checked_record(
         if peak is not None and not _whole(peak, 0):
             message = f"{name} must be None or an integer from 0 to 2**128 - 1, not {shown(peak)}"
             raise ValueError(message)
+    if not _whole(well_since, 0):
+        message = f"well_since must be an integer from 0 to 2**128 - 1, not {shown(well_since)}"
+        raise ValueError(message)
     return BatchRecord(
         items=items,
         duration_s=float(duration_s),
         peak_ram_bytes=peak_ram_bytes,
         peak_gpu_bytes=peak_gpu_bytes,
         failed=bool(failed),
+        well_since=well_since,
     )
 
 
 def write_history(path: str | os.PathLike[str], history: History) -> None:
     """Write *history* as JSON, whole or not at all; raises OSError."""
-    # Imported here: its archives and hashes would cost every first batch some milliseconds.
-    import tempfile
-
     kinds = {kind: [attrs.asdict(batch) for batch in window] for kind, window in history.items()}
     data = {"format": _FORMAT, "kinds": kinds}
     target = Path(path)
-    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    # Not by `tempfile`: whoever may read other files of this user may read this one.
+    draft = target.parent / f".lardon-{os.urandom(8).hex()}"
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with draft.open("x", encoding="utf-8") as file:
             json.dump(data, file, indent=1)
-        Path(draft).replace(target)
+        draft.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(draft).unlink()
+            draft.unlink()
         raise
 
 
@@ -102,7 +115,7 @@ def read_history(path: str | os.PathLike[str]) -> History:
     try:
         for kind, records in data["kinds"].items():
             for record in records:
-                history.add(kind, checked_record(**record))
+                history.add(checked_kind(kind), checked_record(**record))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         message = f"{os.fspath(path)} holds a batch that is not valid: {error}"
         raise ValueError(message) from error

@@ -74,6 +74,10 @@ class BatchWatch:
         self._baseline = baseline
         self._started = clock.monotonic()
 
+    def leave_out(self, seconds: float) -> None:
+        """Do not count *seconds* that have passed since the start: the batch stood still."""
+        self._started += seconds
+
     def stop(self, kind: str | None = None, items: int = 0) -> BatchFigures:
         """
         Return the figures up to now. Call it once, while the reservation is held.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,7 +33,8 @@ class History:
         Append *record*; the oldest of a full window goes, or the stalest kind.
 
         A batch whose RAM peak is unknown takes the place of another such one, where there is
-        one: what is known is not forgotten for it. Returns the kind that had to go, or None.
+        one: what is known is not forgotten for it. It never takes that of the last failure,
+        and what failed before it is no less long ago. Returns the kind that had to go, or None.
         """
         window, stalest = self._windows.pop(kind, None), None
         if window is None:
@@ -42,8 +45,7 @@ class History:
         # Put back at the end, so that the first kind is the one not heard of longest.
         self._windows[kind] = window
         if len(window) == WINDOW and record.peak_ram_bytes is None:
-            unknown = (place for place, one in enumerate(window) if one.peak_ram_bytes is None)
-            del window[next(unknown, 0)]
+            _forget(window, _least_known(window))
         window.append(record)
         return stalest
 
@@ -69,3 +71,26 @@ class History:
     def items(self) -> Iterable[tuple[str, Iterable[BatchRecord]]]:
         """Return kinds and windows, the kind not heard of longest first."""
         return self._windows.items()
+
+
+def _least_known(window: deque[BatchRecord]) -> int:
+    """Return the place of the oldest batch of unknown peak, but for the last failure; or 0."""
+    last_failure = max((place for place, one in enumerate(window) if one.failed), default=-1)
+    unknown = (
+        place
+        for place, one in enumerate(window)
+        if one.peak_ram_bytes is None and place != last_failure
+    )
+    return next(unknown, 0)
+
+
+def _forget(window: deque[BatchRecord], place: int) -> None:
+    """Take one batch out of *window*; those that failed before it keep the count of successes."""
+    gone = window[place]
+    del window[place]
+    if gone.failed:
+        return
+    for earlier in range(place):
+        one = window[earlier]
+        if one.failed:
+            window[earlier] = attrs.evolve(one, well_since=one.well_since + 1)

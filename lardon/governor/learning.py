@@ -92,8 +92,9 @@ class Learner:
 
         """
         # Imported here, above and below: who measures no batch does not pay for it.
-        from lardon.governor.batch_record import checked_record
+        from lardon.governor.batch_record import checked_kind, checked_record
 
+        checked_kind(kind)
         record = checked_record(items, duration_s, peak_ram_bytes, peak_gpu_bytes, failed)
         with self._lock:
             self._experience.record(kind, record)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lardon.governor.envelope import Envelope, Point, fit
+from lardon.governor.history import MOST
 
 if TYPE_CHECKING:
     from lardon.governor.batch_record import BatchRecord
@@ -89,7 +90,9 @@ def _ceiling(window: Sequence[BatchRecord]) -> int | None:
         if not record.failed:
             successes += 1
             continue
-        allowed = max(1, record.items // 2) << (successes // RETRY_AFTER)
+        doublings = (successes + record.well_since) // RETRY_AFTER
+        # Beyond that no batch is too large.
+        allowed = max(1, record.items // 2) << min(doublings, MOST.bit_length())
         if ceiling is None or allowed < ceiling:
             ceiling = allowed
     return ceiling

@@ -74,12 +74,11 @@ def _limit(count: int) -> Any:
         controller = _pools.controller()
         if controller is None:
             return None
-        larger = {
-            pool["prefix"]: count
-            for pool in controller.info()
-            if (pool["num_threads"] or 0) > count
-        }
-        return controller.limit(limits=larger) if larger else None
+        # By their files: NumPy and SciPy each bring an OpenBLAS with the same prefix.
+        larger = [
+            pool["filepath"] for pool in controller.info() if (pool["num_threads"] or 0) > count
+        ]
+        return controller.select(filepath=larger).limit(limits=count) if larger else None
     except Exception:  # noqa: BLE001  another library may raise anything
         # A library that answers oddly must not cost anybody a task.
         logger.exception("lardon: the thread pools could not be limited")

@@ -12,6 +12,7 @@ from lardon.queue.out_of_memory import is_out_of_memory, make_room, no_smaller
 from lardon.queue.outcome import forget_frames
 
 if TYPE_CHECKING:
+    from lardon.governor.batch_watch import BatchWatch
     from lardon.queue.context import TaskContext
 
 Item = TypeVar("Item")
@@ -23,16 +24,17 @@ def batches(context: TaskContext, items: Iterable[Item]) -> Iterator[list[Item]]
     context._go_on()
     count = Count(context, items)
     feed = Feed(items)
-    batch = feed.take(context.contract.batch_size)
+    watch, batch = _take(context, feed)
     while batch:
         size = len(batch)
-        watch = meter.begin(context)
         yield batch
         # Not kept through the break; the consumer may still hold it.
         del batch
-        meter.record(context, watch, size)
         count.add(size)
-        batch = _next(context, feed)
+        # Before the batch is over: what is read ahead is measured, too.
+        feed.more()
+        meter.record(context, watch, size)
+        watch, batch = _next(context, feed)
 
 
 def map_batches(
@@ -43,16 +45,22 @@ def map_batches(
     count = Count(context, items)
     feed = Feed(items)
     outcomes: list[Outcome] = []
-    batch = feed.take(context.contract.batch_size)
+    least = context.min_batch
+    watch, batch = _take(context, feed)
     while batch:
         size = len(batch)
-        watch = meter.begin(context)
+        # What *fn* takes out of its list, to free memory or otherwise, is tried again too.
+        kept = batch.copy() if size > least else []
         failure = _attempt(context, fn, batch, outcomes)
-        meter.record(context, watch, size, failed=failure is not None)
+        del batch
         if failure is None:
+            del kept
             count.add(size)
+            # As above.
+            feed.more()
+            meter.record(context, watch, size)
         else:
-            least = context.min_batch
+            meter.record(context, watch, size, failed=True)
             if size <= least:
                 raise no_smaller(context, failure, size) from failure
             half = max(least, size // 2)
@@ -61,11 +69,10 @@ def map_batches(
                 "items at a time now",
                 *(context.task_id, context.name, size, half),
             )
-            feed.give_back(batch, half)
-            del failure
+            feed.give_back(kept, half)
+            del failure, kept
             make_room()
-        del batch
-        batch = _next(context, feed)
+        watch, batch = _next(context, feed)
     return outcomes
 
 
@@ -88,12 +95,30 @@ def _attempt(
     return None
 
 
-def _next(context: TaskContext, feed: Feed[Item]) -> list[Item]:
+def _take(context: TaskContext, feed: Feed[Item]) -> tuple[BatchWatch | None, list[Item]]:
+    """Return the next batch, and the watch over it: what the iterable takes is a part of it."""
+    watch = meter.begin(context)
+    batch = feed.take(context.contract.batch_size)
+    # The iterable may have taken a break itself, after which the contract is another.
+    most = context.contract.batch_size
+    if len(batch) > most:
+        feed.keep(batch[most:])
+        del batch[most:]
+    if watch is not context._measured:
+        # The iterable has worked on batches of its own.
+        watch = meter.begin(context)
+    if not batch:
+        meter.abandon(context)
+    return watch, batch
+
+
+def _next(context: TaskContext, feed: Feed[Item]) -> tuple[BatchWatch | None, list[Item]]:
     """
     Return the next batch, read after the break before it; empty at the end.
 
     One item is read before the break, to know whether there is anything to break for.
     """
     if not feed.more():
-        return []
-    return feed.take(context._next_batch())
+        return None, []
+    context._next_batch()
+    return _take(context, feed)

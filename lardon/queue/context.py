@@ -56,8 +56,7 @@ class TaskContext:
     def __init__(self, life: Lifecycle, task: Task, reservation: Reservation) -> None:
         self._life = life
         self._task = task
-        # The one active reservation of the task; None inside a break, and after its
-        # failure. Only the worker's thread touches it.
+        # None inside a break, and after its failure. Only the worker's thread touches it.
         self._reservation: Reservation | None = reservation
         # What the break gave back: its successor may count on the memory still held.
         self._old: Reservation | None = None
@@ -295,14 +294,15 @@ class TaskContext:
                 return
             self._life.park(task)
             reason = task._reason
+        parked_at = signal.clock.monotonic()
         self._life.publish(task, TaskState.PAUSED, TaskState.RUNNING, reason)
         with signal.lock:
             # Whoever resumes sets the state, so that it shows at once.
             signal.sleep_until(
-                signal.control,
-                lambda: task._state is not TaskState.PAUSED or task._cancelling,
-                None,
+                signal.control, lambda: task._state is not TaskState.PAUSED or task._cancelling
             )
+        if self._measured is not None:
+            self._measured.leave_out(signal.clock.monotonic() - parked_at)
 
     def _give_back(self) -> None:
         reservation = self._reservation

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
+
+from lardon.forks import forks
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -45,13 +48,16 @@ class Crew(Generic[Item, Outcome]):
 
     Args:
         quota: The dispatcher is woken once so many flights have landed, or all.
-        helpers: Where the threads write their identifiers while they are at work.
+        helpers: Where the threads write their identifiers as long as they are there.
 
     """
 
-    def __init__(self, quota: int, helpers: set[int] | None = None) -> None:
+    def __init__(self, quota: int = 1, helpers: set[int] | None = None) -> None:
         self._quota = quota
         self._helpers = helpers if helpers is not None else set()
+        self._threads: list[threading.Thread] = []
+        # A thread that finds itself in a child, which an item forked, ends with that item.
+        self._born = forks()
         self._todo: deque[Flight[Item, Outcome]] = deque()
         self._landed: deque[Flight[Item, Outcome]] = deque()
         # Guards what follows, and nothing while a flight runs.
@@ -68,6 +74,25 @@ class Crew(Generic[Item, Outcome]):
         self._wanted = 0
 
     # For the dispatcher ----------------------------------------------------------
+
+    def hire(self, count: int, name: str, prepare: Callable[[], object]) -> None:
+        """
+        Start *count* threads, which call *prepare* and see the caller's context variables.
+
+        They are daemons, as the worker is: an executor's threads are awaited at the exit of
+        the interpreter, before anybody is told to stop.
+        """
+        for place in range(count):
+            run = contextvars.copy_context().run
+            thread = threading.Thread(
+                target=run, args=(self._serve, prepare), name=f"{name}-{place}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def renew(self, quota: int) -> None:
+        """Begin another round, with its own *quota*. Nothing may be in flight."""
+        self._quota, self._failed = quota, False
 
     def start(self, flight: Flight[Item, Outcome]) -> None:
         """Give the crew something to do; never blocks."""
@@ -106,12 +131,18 @@ class Crew(Generic[Item, Outcome]):
                 return spare
 
     def dismiss(self) -> None:
-        """Let the threads go once they have nothing to do."""
+        """Let the threads go once they have nothing to do, and wait for those that were hired."""
         with self._lock:
             self._dismissed = True
             self._work.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     # For the threads -------------------------------------------------------------
+
+    def _serve(self, prepare: Callable[[], object]) -> None:
+        prepare()
+        self.work()
 
     def work(self) -> None:
         """Run flights until the crew is dismissed; never raises."""
@@ -131,9 +162,13 @@ class Crew(Generic[Item, Outcome]):
                     return
                 continue
             flight.run()
-            self._landed.append(flight)
+            if forks() != self._born:
+                return
             if flight.error is not None:
                 self._failed = True
+            self._landed.append(flight)
+            # Not kept while this thread waits, perhaps through a break.
+            del flight
             # Read without the lock: a dispatcher that goes to sleep right now looks at
             # what has landed itself, with the lock, before it does.
             if self._wanted and (len(self._landed) >= self._wanted or self._failed):

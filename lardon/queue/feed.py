@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -13,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Feed(Generic[Item]):
-    """Takes from an iterable what is asked for, in order, and at most one item ahead."""
+    """Takes from an iterable what is asked for, in order, and at most one item ahead of that."""
 
     __slots__ = ("_again", "_ahead", "_limit", "_source")
 
@@ -36,9 +37,14 @@ class Feed(Generic[Item]):
             count = min(count, self._limit)
             taken, self._again = self._again[:count], self._again[count:]
             return taken
-        taken, self._ahead = self._ahead, []
-        taken.extend(islice(self._source, count - len(taken)))
+        taken, self._ahead = self._ahead[:count], self._ahead[count:]
+        # A contract may be for more than there can be of anything.
+        taken.extend(islice(self._source, min(count - len(taken), sys.maxsize)))
         return taken
+
+    def keep(self, items: list[Item]) -> None:
+        """Take *items* back that were the last of the iterable so far: they are the next."""
+        self._ahead = [*items, *self._ahead]
 
     def give_back(self, items: list[Item], limit: int) -> None:
         """Take *items* back, to be given out again before all others, *limit* at a time."""
@@ -55,7 +61,8 @@ class Count:
         self._context = context
         progress = context._task._progress
         self._done = progress.done
-        self._total = self._done + len(items) if isinstance(items, Sized) else None
+        length = _length(items)
+        self._total = None if length is None else self._done + length
         if self._total is not None:
             context.set_progress(self._done, self._total, progress.message)
 
@@ -64,3 +71,18 @@ class Count:
         self._done += items
         progress = self._context._task._progress
         self._context.set_progress(self._done, self._total, progress.message)
+
+
+def _length(items: Iterable[object]) -> int | None:
+    """
+    Return how many *items* there are; None where they do not tell.
+
+    A progress bar around a generator has a length that raises, and a very long range one
+    that Python cannot express.
+    """
+    if not isinstance(items, Sized):
+        return None
+    try:
+        return len(items)
+    except Exception:  # noqa: BLE001  whatever it is, a total is not worth the task
+        return None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lardon.environment import gpus_for_children
@@ -45,7 +44,12 @@ def map_items(
             watch = meter.begin(context)
             work.round()
             if work.taken:
+                if not work.failed:
+                    # Before the round is over: what is read ahead is measured, too.
+                    work.feed.more()
                 meter.record(context, watch, work.at_once, failed=bool(work.short))
+            else:
+                meter.abandon(context)
             work.retry_or_raise()
             if not work.feed.more():
                 break
@@ -84,7 +88,7 @@ class _Items(Generic[Item, Outcome]):
         # Fewer than the contract allows, after a shortage, until its items are done.
         self._limit: int | None = None
         self._again = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._crew: Crew[Item, Outcome] | None = None
         self._made_for = (0, 0)
         self._size_before = 0
 
@@ -127,7 +131,8 @@ class _Items(Generic[Item, Outcome]):
             flight = self._take()
             flight.run()
             self._landed(flight)
-            self._count.add(1)
+            if flight.error is None:
+                self._count.add(1)
 
     def _together(self, size: int) -> None:
         """Keep *size* threads busy with up to a batch of items in flight."""
@@ -137,15 +142,10 @@ class _Items(Generic[Item, Outcome]):
         elif self._ahead > 1:
             # What waits for a thread takes no memory that it did not take before.
             window = max(window, size * self._ahead)
-        pool = self._threads(size)
-        helpers = self._context._task._signal.helpers
-        crew: Crew[Item, Outcome] = Crew(max(1, window // 4), helpers)
-        at_work: list[Future[None]] = []
+        crew = self._threads(size)
+        crew.renew(max(1, window // 4))
         flying = 0
         try:
-            for _ in range(size):
-                # One after the other: what was started is ended, should the next fail.
-                at_work += [pool.submit(contextvars.copy_context().run, crew.work)]
             while True:
                 while flying < window and self._more():
                     # One by one: the next may be long in coming.
@@ -153,7 +153,7 @@ class _Items(Generic[Item, Outcome]):
                     flying += 1
                 self.at_once = max(self.at_once, min(flying, size))
                 if not flying:
-                    break
+                    return
                 landed = crew.wait(flying)
                 flying -= len(landed)
                 for flight in landed:
@@ -165,13 +165,19 @@ class _Items(Generic[Item, Outcome]):
                     flying -= len(spare)
                     self.taken -= len(spare)
                     self.feed.give_back(spare, 1)
-        finally:
-            crew.dismiss()
-            for one in at_work:
-                one.result()
+        except BaseException:
+            # The iterable raised: what has begun is awaited, and no more begins for nothing.
+            crew.take_back()
+            self.close()
+            raise
+
+    @property
+    def failed(self) -> bool:
+        """Whether an item of the last round raised anything."""
+        return bool(self.short) or self._error is not None
 
     def _must_stop(self) -> bool:
-        return bool(self.short) or self._error is not None or self._context._must_stop()
+        return self.failed or self._context._must_stop()
 
     def _landed(self, flight: Flight[Item, Outcome]) -> None:
         """Take in what came of one item."""
@@ -211,19 +217,19 @@ class _Items(Generic[Item, Outcome]):
         del shortage
         make_room()
 
-    def _threads(self, size: int) -> ThreadPoolExecutor:
-        """Return a pool of *size* threads; the last one where it has that size."""
+    def _threads(self, size: int) -> Crew[Item, Outcome]:
+        """Return a crew of *size* threads; the last one where it has that size."""
         # Where libraries share one limit these find it in force already, and leave it alone.
         each = max(1, self._context.contract.cpus // size)
-        if self._pool is None or self._made_for != (size, each):
+        if self._crew is None or self._made_for != (size, each):
             self.close()
             self._made_for = (size, each)
-            self._pool = ThreadPoolExecutor(
-                size, thread_name_prefix=THREAD_NAME, initializer=keep_to, initargs=(each,)
-            )
-        return self._pool
+            self._crew = Crew(helpers=self._context._task._signal.helpers)
+            self._crew.hire(size, THREAD_NAME, partial(keep_to, each))
+        return self._crew
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.dismiss()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
+import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from opcode import opmap
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
 from lardon.errors import TaskCancelled, TaskRefused
 from lardon.governor.checks import described
@@ -12,6 +14,9 @@ from lardon.governor.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from lardon.queue.task import Task
+
+
+_YIELD: Final = opmap["YIELD_VALUE"]
 
 
 def raised(error: BaseException) -> Reason:
@@ -40,10 +45,24 @@ def forget_frames(error: BaseException) -> None:
     """
     Clear the local variables that the tracebacks of *error* keep alive.
 
-    Lines and functions stay readable. Frames that still run are left alone.
+    Lines and functions stay readable. Frames that still run, or will go on, are left alone.
     """
     for one in _related(error):
-        traceback.clear_frames(one.__traceback__)
+        trace = one.__traceback__
+        while trace is not None:
+            _clear(trace.tb_frame)
+            trace = trace.tb_next
+
+
+def _clear(frame: FrameType) -> None:
+    # A generator that has caught an error and handed it on waits at its yield. Before Python
+    # 3.13, which refuses it, to clear its frame is to end it: whoever reads it finds no more.
+    place = frame.f_lasti
+    if place >= 0 and frame.f_code.co_code[place] == _YIELD:
+        return
+    # Of a frame that still runs.
+    with contextlib.suppress(RuntimeError):
+        frame.clear()
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:

@@ -137,7 +137,10 @@ class Signal:
             self.sleep_until(self.changed, lambda: self.changes != seen, timeout)
 
     def sleep_until(
-        self, condition: threading.Condition, awake: Callable[[], bool], timeout: float | None
+        self,
+        condition: threading.Condition,
+        awake: Callable[[], bool],
+        timeout: float | None = None,
     ) -> None:
         """Sleep on the worker's thread until *awake* holds. The caller holds `lock`."""
         self._awake = awake

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from lardon import Governor, ResourceSnapshot
+from lardon import DecisionKind, Governor, ResourceEstimate, ResourceSnapshot
 from lardon.governor.batch_record import BatchRecord
 from lardon.governor.history import MAX_KINDS, WINDOW
+from lardon.governor.lesson import RETRY_AFTER
 from lardon.testing import ScriptedProbe
 
 MACHINE: Final = ResourceSnapshot(taken_at=0.0, ram_total_bytes=9, ram_available_bytes=9)
@@ -67,6 +69,18 @@ def test_a_figure_that_cannot_be_is_refused(
     assert governor.history("decode") == ()
 
 
+@pytest.mark.parametrize("kind", [None, 3, ("a", "b"), b"a", [], ""])
+def test_a_kind_that_no_estimate_can_have_is_refused(
+    governor: Governor, kind: Any, tmp_path: Path
+) -> None:
+    """One such name, and no history could be saved any more."""
+    with pytest.raises(ValueError, match=r"^kind must be a text that is not empty, not "):
+        governor.record_batch(kind, 1, 1.0)
+
+    governor.save_history(tmp_path / "history.json")
+    assert governor.statistics().history == {}
+
+
 def test_the_newest_are_kept(governor: Governor) -> None:
     for items in range(1, WINDOW + 4):
         governor.record_batch("decode", items, 1.0)
@@ -112,6 +126,15 @@ def test_a_saved_history_is_replaced_whole(governor: Governor, tmp_path: Path) -
     assert json.loads(path.read_text()) == {"format": 1, "kinds": {}}
 
 
+def test_a_saved_history_is_a_file_like_any_other(governor: Governor, tmp_path: Path) -> None:
+    """As readable, and with a name as long as the system takes."""
+    path, other = tmp_path / ("h" * 255), tmp_path / "other"
+    other.write_text("")
+    governor.save_history(path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
+
+
 def test_a_history_that_cannot_be_written_leaves_nothing_behind(
     governor: Governor, tmp_path: Path
 ) -> None:
@@ -122,6 +145,8 @@ def test_a_history_that_cannot_be_written_leaves_nothing_behind(
         governor.save_history(folder)
     with pytest.raises(FileNotFoundError):
         governor.save_history(tmp_path / "nowhere" / "history.json")
+    with pytest.raises(OSError, match=r"\.lardon-"):
+        governor.save_history("")
 
     assert [found.name for found in tmp_path.iterdir()] == ["history.json"]
 
@@ -142,6 +167,11 @@ def test_a_history_that_cannot_be_written_leaves_nothing_behind(
         ('{"format": 1, "kinds": {"a": [{"items": 0, "duration_s": 1}]}}', "items must be"),
         ('{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": 1, "x": 1}]}}', "not valid"),
         ('{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": NaN}]}}', "duration_s must be"),
+        ('{"format": 1, "kinds": {"": [{"items": 1, "duration_s": 1}]}}', "kind must be"),
+        (
+            '{"format": 1, "kinds": {"a": [{"items": 1, "duration_s": 1, "well_since": -1}]}}',
+            "well_since must be",
+        ),
     ],
 )
 def test_a_file_that_is_no_history_changes_nothing(
@@ -181,3 +211,42 @@ def test_an_unknown_peak_takes_the_oldest_place_where_all_are_known(governor: Go
 
     kept = [one.items for one in governor.history("kind")]
     assert kept == [*range(2, WINDOW + 1), 1001]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("peak", [None, 0])
+def test_a_failure_is_got_over_after_as_many_batches_where_peaks_are_unknown(
+    governor: Governor, peak: int | None, saved: bool, tmp_path: Path
+) -> None:
+    """They take each other's place: the failure seemed as recent for ever, or was forgotten."""
+    for _ in range(WINDOW):
+        governor.record_batch("kind", 64, 1.0, 0)
+    governor.record_batch("kind", 64, 1.0, peak, failed=True)
+    largest = ResourceEstimate(max_batch=64, kind="kind")
+    batches = []
+    for _ in range(RETRY_AFTER):
+        contract = governor.decide(largest).contract
+        assert contract is not None
+        batches.append(contract.batch_size)
+        governor.record_batch("kind", 32, 1.0)
+        if saved:
+            governor.save_history(tmp_path / "history.json")
+            governor.load_history(tmp_path / "history.json")
+
+    assert batches == [32] * RETRY_AFTER
+    assert governor.decide(largest).kind is DecisionKind.START
+    window = governor.history("kind")
+    assert (window[-2].failed, window[-2].well_since) == (True, RETRY_AFTER - 1)
+    assert sum(one.peak_ram_bytes is not None and not one.failed for one in window) == WINDOW - 2
+
+
+def test_another_failure_among_them_counts_for_nothing(governor: Governor) -> None:
+    for _ in range(WINDOW - 1):
+        governor.record_batch("kind", 64, 1.0, 0)
+    governor.record_batch("kind", 64, 1.0, 0, failed=True)
+    for _ in range(3):
+        governor.record_batch("kind", 16, 1.0, failed=True)
+
+    window = governor.history("kind")
+    assert [one.well_since for one in window] == [0] * WINDOW
+    assert [one.items for one in window if one.failed] == [64, 16, 16], "the last, and one more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,6 +108,14 @@ def test_the_ceiling_is_lifted_by_enough_batches_that_went_well() -> None:
     assert learn(window).ceiling == 4
     assert learn([*window, WELL]).ceiling == 8
     assert learn([*window, *[WELL] * (RETRY_AFTER + 1)]).ceiling == 16
+
+
+def test_what_is_not_remembered_itself_counts_too() -> None:
+    long_ago = attrs.evolve(failed(8), well_since=2 * RETRY_AFTER - 1)
+
+    assert learn([long_ago]).ceiling == 8
+    assert learn([long_ago, WELL]).ceiling == 16
+    assert learn([attrs.evolve(long_ago, well_since=MOST)]).ceiling == 4 << 128
 
 
 def test_other_failures_count_neither_for_nor_against_it() -> None:

@@ -37,15 +37,20 @@ class FakeController:
     def __init__(self) -> None:
         self.sizes = {"libbig": 4, "libsmall": 1}
         self.log: list[str] = []
+        self.chosen: list[str] = []
 
     def info(self) -> list[dict[str, Any]]:
-        return [{"prefix": name, "num_threads": size} for name, size in self.sizes.items()]
+        return [{"filepath": name, "num_threads": size} for name, size in self.sizes.items()]
+
+    def select(self, *, filepath: list[str]) -> FakeController:
+        self.chosen = filepath
+        return self
 
     @contextmanager
-    def limit(self, *, limits: dict[str, int]) -> Iterator[None]:
+    def limit(self, *, limits: int) -> Iterator[None]:
         before = dict(self.sizes)
-        self.sizes.update(limits)
-        self.log.append(f"limited {sorted(limits)}")
+        self.sizes.update(dict.fromkeys(self.chosen, limits))
+        self.log.append(f"limited {sorted(self.chosen)}")
         try:
             yield
         finally:
@@ -108,6 +113,24 @@ def test_the_real_threadpoolctl_limits_the_real_pools() -> None:
     assert within
     assert set(within) == {1}
     assert max(after) > 1
+
+
+def test_of_two_libraries_with_one_name_only_the_larger_pool_is_limited() -> None:
+    """NumPy and SciPy each bring an OpenBLAS; threadpoolctl knows both by the same prefix."""
+    pytest.importorskip("scipy.linalg")
+    controller = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    sizes = (1, 4)
+    with controller.limit(limits=1):
+        own, *others = controller.lib_controllers
+        if not others or others[0].prefix != own.prefix:
+            pytest.skip("they share one library here, or have names of their own")
+        others[0].set_num_threads(4)
+        with applied(attrs.evolve(ONE_CPU, cpus=2)):
+            within = own.get_num_threads(), others[0].get_num_threads()
+        after = own.get_num_threads(), others[0].get_num_threads()
+
+    assert within == (1, 2)
+    assert after == sizes
 
 
 def test_without_threadpoolctl_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,3 +301,71 @@ def test_none_is_an_item_like_any_other() -> None:
     _, batches, _ = run(lambda context: list(context.batches([None, None])), governor)
 
     assert batches == [[None], [None]]
+
+
+@pytest.mark.parametrize("work", [listed, mapped])
+def test_an_iterable_that_takes_a_break_makes_no_batch_too_large(
+    work: Callable[[TaskContext, Iterable[int]], list[list[int]]],
+) -> None:
+    def callback(context: TaskContext) -> list[list[int]]:
+        def items() -> Iterator[int]:
+            for item in range(7):
+                if item == 2:
+                    assert context.sequence_break(timeout=None)
+                yield item
+
+        return work(context, items())
+
+    governor = ScriptedGovernor([start(batch_size=4), start(batch_size=2)])
+    _, batches, _ = run(callback, governor)
+
+    assert batches == [[0, 1], [2, 3], [4, 5], [6]]
+
+
+class Bar:
+    """Looks like a progress bar around a generator: its length raises."""
+
+    def __len__(self) -> int:
+        raise TypeError("object of type 'generator' has no len()")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10))
+
+
+@pytest.mark.parametrize("method", ["batches", "map_batches", "map_items"])
+def test_a_length_that_cannot_be_told_costs_the_total_alone(method: str) -> None:
+    def callback(context: TaskContext) -> list[object]:
+        if method == "batches":
+            return list(context.batches(Bar()))
+        work = str if method == "map_items" else list
+        return list(getattr(context, method)(work, Bar()))
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=4)])) as queue:
+        task = queue.submit(callback, estimate=ResourceEstimate(max_batch=4))
+        outcomes = task.result(PATIENCE_S)
+
+    assert outcomes[0] in ([0, 1, 2, 3], "0")
+    assert (task.progress.done, task.progress.total) == (10, None)
+
+
+def test_a_range_longer_than_python_can_count_is_cut_like_any_other() -> None:
+    def callback(context: TaskContext) -> list[int]:
+        return next(context.batches(range(10**30)))
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=4)])) as queue:
+        task = queue.submit(callback, estimate=ResourceEstimate(max_batch=4))
+
+        assert task.result(PATIENCE_S) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("method", ["map_batches", "map_items"])
+def test_a_contract_for_more_than_there_can_be_takes_all(method: str) -> None:
+    """An integer of any size is a legal `max_batch`."""
+
+    def callback(context: TaskContext) -> int:
+        return len(getattr(context, method)(repr, iter(range(5))))
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=10**30)])) as queue:
+        task = queue.submit(callback, estimate=ResourceEstimate(max_batch=10**30))
+
+        assert task.result(PATIENCE_S) == (1 if method == "map_batches" else 5)

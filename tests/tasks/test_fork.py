@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from lardon import Governor, Policy, QueueClosed, ResourceEstimate, TaskContext, TaskQueue
+from lardon import (
+    Contract,
+    Governor,
+    Policy,
+    QueueClosed,
+    ResourceEstimate,
+    SystemProbe,
+    TaskContext,
+    TaskQueue,
+    environment,
+)
+from lardon.environment import VISIBLE_DEVICES, gpus_for_children, outer_environ
 from lardon.forks import forks
 from lardon.queue.views import TaskEvent
-from lardon.testing import ScriptedGovernor, ScriptedProbe, start, wait
+from lardon.testing import FakeGpu, FakeNvml, ScriptedGovernor, ScriptedProbe, start, wait
 from tests.forking import FORKS, PATIENCE_S, held_elsewhere, in_child
 
 if TYPE_CHECKING:
@@ -164,6 +175,45 @@ def _snapshot() -> Any:
     return ResourceSnapshot(taken_at=0.0, ram_total_bytes=1 << 34, ram_available_bytes=1 << 34)
 
 
+ON_ONE_GPU: Final = Contract(batch_size=1, ram_bytes=0, cpus=1, gpus=("GPU-a",))
+
+
+def test_a_child_that_is_forked_under_a_contract_has_its_gpus_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that is started anew; its own probe would else see what the contract hides."""
+    monkeypatch.setenv(VISIBLE_DEVICES, "GPU-a,GPU-b")
+    probe = SystemProbe(nvml=FakeNvml([FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b")]))
+
+    with gpus_for_children(ON_ONE_GPU):
+        seen = in_child(lambda: [gpu.uuid for gpu in probe.snapshot().gpus])
+
+    assert seen == ["GPU-a"]
+    assert os.environ[VISIBLE_DEVICES] == "GPU-a,GPU-b"
+
+
+def test_a_child_that_leaves_the_contract_keeps_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE_DEVICES, "GPU-a,GPU-b")
+    contract = gpus_for_children(ON_ONE_GPU)
+    contract.__enter__()
+
+    def leave() -> str:
+        contract.__exit__(None, None, None)
+        return os.environ[VISIBLE_DEVICES]
+
+    assert in_child(leave) == "GPU-a"
+    contract.__exit__(None, None, None)
+    assert os.environ[VISIBLE_DEVICES] == "GPU-a,GPU-b"
+
+
+def test_a_child_waits_for_no_lock_of_its_parents_environment() -> None:
+    def look() -> bool:
+        return VISIBLE_DEVICES in outer_environ
+
+    lock = environment._overrides._lock
+    assert held_elsewhere(lock, lambda: in_child(look)) is (VISIBLE_DEVICES in os.environ)
+
+
 FORKER = """
 import os, sys
 from lardon import Governor, Policy, ResourceEstimate, TaskQueue
@@ -192,6 +242,33 @@ def test_a_child_that_returns_from_a_callback_is_no_second_worker() -> None:
     """It has a copy of the worker's thread, and of every task that waits."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKER],
+        capture_output=True,
+        timeout=15,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, b"done"), ended.stderr
+
+
+ITEM_FORKER = """
+import os
+from lardon import ResourceEstimate, TaskQueue
+from lardon.testing import ScriptedGovernor, start
+
+queue = TaskQueue(ScriptedGovernor([start(batch_size=8, cpus=2)]))
+estimate = ResourceEstimate(max_batch=8, cpus=2)
+task = queue.submit(lambda task: task.map_items(lambda _: os.fork(), range(2)), estimate=estimate)
+for child in task.result(timeout=10):
+    assert os.waitpid(child, 0) == (child, 0)
+queue.close()
+os.write(1, b"done")
+"""
+
+
+def test_a_child_that_returns_from_an_item_ends_with_it() -> None:
+    """It has a copy of one thread of the crew, to which nobody will ever give another item."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ITEM_FORKER],
         capture_output=True,
         timeout=15,
         check=False,

@@ -110,6 +110,45 @@ def test_with_a_running_task_that_does_not_look() -> None:
     assert 4.5 <= seconds < LIMIT_S
 
 
+def test_with_items_at_work_on_several_threads() -> None:
+    """What is in flight is awaited, no more; an executor's threads were for the whole round."""
+    lines, errors, seconds = run(
+        """
+        governor.script(start(batch_size=1000, cpus=2))
+        running = threading.Event()
+        def work(item):
+            running.set()
+            threading.Event().wait(0.05)
+        task = queue.submit(lambda task: task.map_items(work, range(1000)),
+                            estimate=ResourceEstimate(max_batch=1000, cpus=2))
+        task.add_done_callback(lambda task: say(task.state))
+        assert running.wait(10)
+        """
+    )
+
+    assert (lines, errors) == (["CANCELLED"], "")
+    assert seconds < 5.0
+
+
+def test_with_items_that_do_not_end() -> None:
+    lines, errors, seconds = run(
+        """
+        governor.script(start(batch_size=2, cpus=2))
+        both = threading.Barrier(3)
+        def work(item):
+            both.wait(10)
+            threading.Event().wait()
+        queue.submit(lambda task: task.map_items(work, range(2)),
+                     estimate=ResourceEstimate(max_batch=2, cpus=2))
+        both.wait(10)
+        say("leaving")
+        """
+    )
+
+    assert (lines, errors) == (["leaving"], "")
+    assert seconds < LIMIT_S
+
+
 def test_with_a_waiting_head() -> None:
     """Pending tasks end CANCELLED, and whoever asked is told."""
     lines, errors, _ = run(

@@ -15,12 +15,14 @@ from lardon import (
     ResourceSnapshot,
     TaskContext,
     TaskQueue,
+    TaskState,
 )
 from lardon.governor.snapshot import OwnUse
+from lardon.queue.views import TaskEvent
 from lardon.testing import ManualClock, ScriptedGovernor, ScriptedProbe, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PATIENCE_S: Final = 10.0
 ESTIMATE: Final = ResourceEstimate(ram_bytes_per_item=MiB, max_batch=4, kind="sums")
@@ -67,6 +69,101 @@ def test_batches_reports_what_happened_between_two_of_them() -> None:
     world.run(lambda context: [world.work(batch) for batch in context.batches(range(6))])
 
     assert world.figures() == [(4, 1.0, 12 * MiB), (2, 1.0, 6 * MiB)]
+
+
+@pytest.mark.parametrize("method", ["map_batches", "batches"])
+def test_what_the_items_take_to_be_read_is_a_part_of_the_batch(method: str) -> None:
+    """Where a generator decodes them, reading is all the work, and takes the memory."""
+    world = World()
+
+    def decoded() -> Iterator[int]:
+        for item in range(6):
+            world.clock.advance(0.5)
+            yield item
+
+    def callback(context: TaskContext) -> None:
+        if method == "map_batches":
+            context.map_batches(world.work, decoded())
+        else:
+            for batch in context.batches(decoded()):
+                world.work(batch)
+
+    world.run(callback)
+
+    # The fifth item is read before the break, to know whether there is anything to break for.
+    assert world.figures() == [(4, 3.5, 12 * MiB), (2, 1.5, 6 * MiB)]
+
+
+def test_what_the_items_take_to_be_read_is_a_part_of_the_round() -> None:
+    world = World()
+
+    def decoded() -> Iterator[int]:
+        for item in range(3):
+            world.clock.advance(0.5)
+            yield item
+
+    with TaskQueue(world.governor) as queue:
+        task = queue.submit(
+            lambda context: context.map_items(lambda item: world.work([item]), decoded()),
+            estimate=ESTIMATE.evolve(max_batch=1),
+        )
+        task.result(PATIENCE_S)
+
+    # Two items are read in the first round, one in the second, and none in the third.
+    assert [duration for _, duration, _ in world.figures()] == [2.0, 1.5, 1.0]
+
+
+@pytest.mark.parametrize("method", ["map_batches", "map_items"])
+def test_a_pause_within_a_batch_is_no_part_of_its_duration(method: str) -> None:
+    """It would be taken for how long the next ones last, and they wait for an hour's growth."""
+    world = World()
+
+    def work(context: TaskContext) -> None:
+        queue.pause(context.task_id)
+        assert context.checkpoint()
+        world.work([0])
+
+    def resume(event: TaskEvent) -> None:
+        if event.state is TaskState.PAUSED:
+            world.clock.advance(3600.0)
+            queue.resume(event.task_id)
+
+    with TaskQueue(world.governor) as queue:
+        queue.subscribe(resume)
+        task = queue.submit(
+            lambda context: getattr(context, method)(lambda _: work(context), range(2)),
+            estimate=ESTIMATE.evolve(max_batch=1),
+        )
+        task.result(2 * 3600.0 + PATIENCE_S)  # by the clock that `resume` moves
+
+    assert {duration for _, duration, _ in world.figures()} <= {1.0, 2.0}
+
+
+def test_a_batch_is_measured_also_where_its_items_come_out_of_other_batches() -> None:
+    world = World()
+
+    def decoded(context: TaskContext) -> Iterator[int]:
+        for _ in range(2):
+            yield from context.map_batches(world.work, range(4))
+
+    world.run(lambda context: context.map_batches(world.work, decoded(context)))
+
+    # Two of four within, and of what they gave one of two: the second is read with the first.
+    assert [size for size, _, _ in world.figures()] == [4, 4, 2]
+
+
+def test_an_iterable_without_items_leaves_nothing_being_measured() -> None:
+    """What is measured at the same time in this process, by another queue, would be unknown."""
+    world = World()
+
+    def callback(context: TaskContext) -> list[bool]:
+        measured = []
+        for method in (context.map_batches, context.map_items):
+            method(len, [])
+            measured.append(context._measured is not None)
+        return measured
+
+    assert world.run(callback) == [False, False]
 
 
 def test_a_batch_that_nobody_finishes_teaches_nothing_and_hinders_nobody() -> None:

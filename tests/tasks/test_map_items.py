@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -202,6 +204,26 @@ def test_the_first_in_order_is_raised_whichever_comes_first(first: int) -> None:
         queue.submit(callback, estimate=FOUR).result(PATIENCE_S)
 
 
+def test_an_error_of_the_items_is_raised_before_what_waits_is_worked_on() -> None:
+    raising = threading.Event()
+    ended: list[int] = []
+
+    def items() -> Iterator[int]:
+        yield from range(6)
+        raising.set()
+        raise KeyError("the source")
+
+    def work(item: int) -> None:
+        assert raising.wait(PATIENCE_S)
+        ended.append(item)
+
+    task = run(work, items(), batch=8, cpus=2)
+
+    assert isinstance(task.exception(), KeyError)
+    # What had begun is awaited. A thread may take one more before the others are taken back.
+    assert len(ended) <= 4
+
+
 def test_a_cancel_is_noticed_within_a_moment() -> None:
     entered = threading.Event()
 
@@ -290,6 +312,63 @@ def test_an_item_that_is_too_much_alone_fails_the_task() -> None:
     assert isinstance(error.__cause__, MemoryError)
 
 
+@pytest.mark.parametrize("cpus", [1, 2])
+@pytest.mark.parametrize("error", [MemoryError, KeyError])
+def test_what_failed_is_not_counted_as_done(cpus: int, error: type[Exception]) -> None:
+    def work(_item: int) -> None:
+        raise error
+
+    assert run(work, range(1), cpus=cpus).progress.done == 0
+
+
+def test_what_is_kept_by_thread_lasts_from_round_to_round() -> None:
+    """A connection, or a model: nobody makes a new one each second."""
+    clock = ManualClock()
+    governor = ScriptedGovernor([start(batch_size=2, cpus=2)], clock=clock)
+    threads: set[int] = set()
+
+    def work(_item: int) -> None:
+        threads.add(threading.get_ident())
+        clock.advance(items_module.ROUND_S)
+
+    with TaskQueue(governor) as queue:
+        submit(queue, work, stream(12)).result(2 * PATIENCE_S)  # by the clock that they move
+
+    assert len(governor.asked) > 3
+    assert len(threads) <= 2
+
+
+def test_no_thread_keeps_an_item_alive_through_a_break() -> None:
+    clock = ManualClock()
+    governor = ScriptedGovernor([start(batch_size=2, cpus=2)], clock=clock)
+    made: list[weakref.ref[Large]] = []
+    alive: list[int] = []
+
+    def items() -> Iterator[Large]:
+        for _ in range(12):
+            item = Large()
+            made.append(weakref.ref(item))
+            yield item
+            del item
+
+    def look() -> None:
+        if made:
+            gc.collect()
+            alive.append(sum(ref() is not None for ref in made))
+
+    governor.on_answer = look
+    with TaskQueue(governor) as queue:
+        task = submit(queue, lambda _: clock.advance(items_module.ROUND_S), items())
+        task.result(2 * PATIENCE_S)
+
+    # One is read before the break, to know whether there is anything to break for.
+    assert set(alive) == {1}
+
+
+class Large:
+    """Stands for what fills the memory."""
+
+
 def test_context_variables_of_the_callback_are_seen_by_every_item() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
 
@@ -349,3 +428,17 @@ def test_a_crew_gives_back_what_nobody_has_begun() -> None:
 
     assert crew.take_back() == flights
     assert crew.take_back() == []
+
+
+def test_a_copy_of_a_thread_in_a_forked_child_ends_with_its_item() -> None:
+    crew: Crew[int, int] = Crew()
+    flights: list[Flight[int, int]] = [
+        Flight(lambda item: item, place, place) for place in range(2)
+    ]
+    for flight in flights:
+        crew.start(flight)
+    crew._born = -1
+
+    crew.work()
+
+    assert crew.take_back() == flights[1:]

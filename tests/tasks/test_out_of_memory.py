@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
@@ -122,6 +123,26 @@ def test_a_batch_is_halved_until_it_fits_and_its_items_come_in_order() -> None:
     assert task.progress.done == 20
 
 
+def test_what_the_call_took_out_of_its_list_is_tried_again_too() -> None:
+    """Whoever frees each item as it goes has an empty list when the memory runs out."""
+    done: list[int] = []
+
+    def work(batch: list[int]) -> None:
+        size, mine = len(batch), []
+        while batch:
+            mine.append(batch.pop(0))
+            if size == 8 and not batch:
+                raise MemoryError
+        done.extend(mine)
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=8)])) as queue:
+        task = queue.submit(lambda context: context.map_batches(work, range(20)), estimate=EIGHT)
+        task.result(PATIENCE_S)
+
+    assert done == list(range(20))
+    assert task.progress.done == 20
+
+
 def test_a_governor_that_learns_does_not_grant_what_failed() -> None:
     governor = real_governor()
     job = Job(most=2)
@@ -206,6 +227,54 @@ def test_the_retry_finds_the_memory_of_the_failed_try_free() -> None:
         task.result(PATIENCE_S)
 
     assert seen == [False, False, False]
+
+
+def test_a_generator_that_hands_an_error_on_is_not_ended_by_the_retry() -> None:
+    """Its frame is in the error's traceback; to clear it would lose all items to come."""
+
+    def items() -> Iterator[object]:
+        for item in range(20):
+            try:
+                if item == 5:
+                    raise MemoryError("one that could not be loaded")
+                yield item
+            except MemoryError as error:
+                yield error
+
+    done: list[object] = []
+
+    def work(batch: list[object]) -> None:
+        if len(batch) > 2:
+            for item in batch:
+                if isinstance(item, MemoryError):
+                    raise item
+        done.extend(batch)
+
+    with TaskQueue(ScriptedGovernor([start(batch_size=4)])) as queue:
+        task = queue.submit(lambda context: context.map_batches(work, items()), estimate=EIGHT)
+        task.result(PATIENCE_S)
+
+    assert len(done) == 20
+
+
+def test_the_end_of_a_task_ends_no_generator_of_others() -> None:
+    def items() -> Iterator[BaseException]:
+        while True:
+            try:
+                raise KeyError("one that could not be loaded")
+            except KeyError as error:
+                yield error
+
+    source = items()
+
+    def callback(_context: TaskContext) -> None:
+        raise next(source)
+
+    with TaskQueue(ScriptedGovernor([start()])) as queue:
+        task = queue.submit(callback, estimate=EIGHT)
+        assert isinstance(task.exception(PATIENCE_S), KeyError)
+
+    assert isinstance(next(source), KeyError)
 
 
 class Big:
