@@ -50,7 +50,7 @@ class TaskContext:
     """
 
     __slots__ = (
-        "_life", "_measured", "_old", "_over", "_reservation", "_stopped", "_task", "_why",
+        "_land", "_life", "_measured", "_old", "_over", "_reservation", "_stopped", "_task", "_why",
     )  # fmt: skip
 
     def __init__(self, life: Lifecycle, task: Task, reservation: Reservation) -> None:
@@ -63,6 +63,7 @@ class TaskContext:
         self._stopped = False
         self._over = False
         self._measured: BatchWatch | None = None  # see `lardon.queue.meter`
+        self._land: Callable[[], None] | None = None  # see `lardon.queue.items`
         # What the reason of a cancelled task starts with.
         self._why = "cancelled on request"
 
@@ -151,6 +152,8 @@ class TaskContext:
         if on_pause not in {"cancel", "park"}:
             message = f'on_pause must be "cancel" or "park", not {on_pause!r}'
             raise ValueError(message)
+        if self._land is not None:
+            self._land()
         if not self.checkpoint():
             self._give_back()
             return False
@@ -273,10 +276,7 @@ class TaskContext:
         return self.contract.batch_size
 
     def _ending(self) -> Exception:
-        task = self._task
-        if task._refused:
-            return refusal(task)
-        return cancellation(task)
+        return refusal(self._task) if self._task._refused else cancellation(self._task)
 
     def _check_caller(self) -> None:
         # Also in a child that the callback forked, which has a copy of the worker's thread.

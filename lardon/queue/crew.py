@@ -117,6 +117,13 @@ class Crew(Generic[Item, Outcome]):
             landed.append(self._landed.popleft())
         return landed
 
+    def land(self, flying: int) -> None:
+        """Block until all of the *flying* have landed; `wait` returns them."""
+        with self._lock:
+            self._wanted = flying
+            self._enough.wait_for(lambda: len(self._landed) >= flying)
+            self._wanted = 0
+
     def _has_enough(self) -> bool:
         landed = len(self._landed)
         return landed >= self._wanted or (self._failed and landed > 0)

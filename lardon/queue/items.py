@@ -91,13 +91,16 @@ class _Items(Generic[Item, Outcome]):
         self._crew: Crew[Item, Outcome] | None = None
         self._made_for = (0, 0)
         self._size_before = 0
+        self._flying = 0
+        # Whether the iterable has taken a break in this round.
+        self._broke = False
 
     def round(self) -> None:
         """Work until the time of a round is over; nothing is in flight then."""
         contract = self._context.contract
         size = min(contract.cpus, contract.batch_size, self._limit or contract.batch_size)
         self.at_once, self.taken = 1, 0
-        self.short, self._shortage = [], None
+        self.short, self._shortage, self._broke = [], None, False
         # A contract for fewer items than there are CPUs is asked to grow soon, as long as it does.
         grows = self._size_before < size < contract.cpus
         seconds = 0.0 if grows else ROUND_S
@@ -144,32 +147,47 @@ class _Items(Generic[Item, Outcome]):
             window = max(window, size * self._ahead)
         crew = self._threads(size)
         crew.renew(max(1, window // 4))
-        flying = 0
+        self._flying = 0
+        context = self._context
+        outer, context._land = context._land, self._land
         try:
             while True:
-                while flying < window and self._more():
+                while self._flying < window and self._more():
                     # One by one: the next may be long in coming.
                     crew.start(self._take())
-                    flying += 1
-                self.at_once = max(self.at_once, min(flying, size))
-                if not flying:
+                    self._flying += 1
+                self.at_once = max(self.at_once, min(self._flying, size))
+                if not self._flying:
                     return
-                landed = crew.wait(flying)
-                flying -= len(landed)
+                landed = crew.wait(self._flying)
+                self._flying -= len(landed)
                 for flight in landed:
                     self._landed(flight)
                 self._count.add(sum(flight.error is None for flight in landed))
                 if self._must_stop():
-                    # What no thread has begun goes back to where it came from.
-                    spare = [(flight.place, flight.item) for flight in crew.take_back()]
-                    flying -= len(spare)
-                    self.taken -= len(spare)
-                    self.feed.give_back(spare, 1)
+                    self._take_back(crew)
         except BaseException:
             # The iterable raised: what has begun is awaited, and no more begins for nothing.
             crew.take_back()
             self.close()
             raise
+        finally:
+            context._land = outer
+
+    def _take_back(self, crew: Crew[Item, Outcome]) -> None:
+        """Give what no thread has begun back to where it came from."""
+        spare = [(flight.place, flight.item) for flight in crew.take_back()]
+        self._flying -= len(spare)
+        self.taken -= len(spare)
+        self.feed.give_back(spare, 1)
+
+    def _land(self) -> None:
+        """Let what flies land: the iterable takes a break, and the reservation is given back."""
+        crew = self._crew
+        assert crew is not None, "it has flown with one"
+        self._take_back(crew)
+        crew.land(self._flying)
+        self._broke = True
 
     @property
     def failed(self) -> bool:
@@ -177,7 +195,7 @@ class _Items(Generic[Item, Outcome]):
         return bool(self.short) or self._error is not None
 
     def _must_stop(self) -> bool:
-        return self.failed or self._context._must_stop()
+        return self.failed or self._broke or self._context._must_stop()
 
     def _landed(self, flight: Flight[Item, Outcome]) -> None:
         """Take in what came of one item."""

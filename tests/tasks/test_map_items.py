@@ -338,6 +338,32 @@ def test_what_is_kept_by_thread_lasts_from_round_to_round() -> None:
     assert len(threads) <= 2
 
 
+def test_nothing_is_in_flight_in_a_break_that_the_iterable_takes() -> None:
+    """As where the items come out of `batches`: they would run while nothing is reserved."""
+    governor = ScriptedGovernor([start(batch_size=4, cpus=2)])
+    inside: set[int] = set()
+    in_breaks: list[int] = []
+
+    def work(item: int) -> int:
+        inside.add(item)
+        barrier_free_work()
+        inside.discard(item)
+        return item
+
+    def callback(context: TaskContext) -> list[int]:
+        governor.on_answer = lambda: in_breaks.append(len(inside))
+        return context.map_items(
+            work, (item for batch in context.batches(range(40)) for item in batch)
+        )
+
+    with TaskQueue(governor) as queue:
+        task = queue.submit(callback, estimate=FOUR)
+        assert task.result(PATIENCE_S) == list(range(40))
+
+    assert len(in_breaks) >= 9
+    assert set(in_breaks) == {0}
+
+
 def test_no_thread_keeps_an_item_alive_through_a_break() -> None:
     clock = ManualClock()
     governor = ScriptedGovernor([start(batch_size=2, cpus=2)], clock=clock)
