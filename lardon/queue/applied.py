@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lardon.environment import gpus_for_children
 from lardon.events import logger
@@ -26,11 +28,13 @@ def threads(count: int) -> Iterator[None]:
     """
     Limit the pools of BLAS and OpenMP libraries to *count* threads, and undo it afterwards.
 
-    A pool that is smaller already stays so. Needs threadpoolctl (extra ``threads``); without
-    it, or without such a library loaded, nothing happens.
+    A pool that is smaller already stays so. One that all threads share has the limit of the
+    thread that came first: it is left alone as long as that is in force. Needs threadpoolctl
+    (extra ``threads``); without it, or without such a library loaded, nothing happens.
     """
     with ExitStack() as stack:
-        limit = _limit(count)
+        shared = stack.enter_context(_turn.taken())
+        limit = _limit(count, shared=shared)
         if limit is not None:
             stack.enter_context(limit)
         yield
@@ -39,7 +43,7 @@ def threads(count: int) -> Iterator[None]:
 def keep_to(count: int) -> None:
     """Limit the pools that the calling thread would start to *count*, until it ends."""
     # The limit takes effect as it is made; what undoes it is thrown away.
-    _limit(count)
+    _limit(count, shared=False)
 
 
 class _Pools:
@@ -68,18 +72,74 @@ class _Pools:
 _pools = _Pools()
 
 
-def _limit(count: int) -> Any:
-    """Return a context manager that limits the larger pools, None when there is none."""
+class _Turn:
+    """
+    Whose limit is in force on the pools that all threads share: one thread's at a time.
+
+    Of two that overlap and end in any order each would take the other's limit for what the
+    pool had before, and the last would leave that behind.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, where the thread whose turn it was may not be."""
+        # Guards what follows. Another thread of the parent may have held it at the fork.
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        self._depth = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[bool]:
+        """Take the turn if it is free or this thread's; tell whether it could be taken."""
+        here = threading.get_ident()
+        with self._lock:
+            mine = self._thread in {None, here}
+            if mine:
+                self._thread = here
+                self._depth += 1
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._lock:
+                    self._depth = max(0, self._depth - 1)
+                    if not self._depth:
+                        self._thread = None
+
+
+_turn: Final = _Turn()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turn.renew)
+
+
+def _limit(count: int, *, shared: bool) -> Any:
+    """
+    Return a context manager that limits the larger pools, None when there is none.
+
+    Args:
+        count: The most threads of a pool.
+        shared: Whether pools that all threads share are limited, too.
+
+    """
     try:
         controller = _pools.controller()
         if controller is None:
             return None
         # By their files: NumPy and SciPy each bring an OpenBLAS with the same prefix.
         larger = [
-            pool["filepath"] for pool in controller.info() if (pool["num_threads"] or 0) > count
+            pool["filepath"]
+            for pool in controller.info()
+            if (pool["num_threads"] or 0) > count and (shared or _is_per_thread(pool))
         ]
         return controller.select(filepath=larger).limit(limits=count) if larger else None
     except Exception:  # noqa: BLE001  another library may raise anything
         # A library that answers oddly must not cost anybody a task.
         logger.exception("lardon: the thread pools could not be limited")
         return None
+
+
+def _is_per_thread(pool: Mapping[str, Any]) -> bool:
+    """Whether each thread has a limit of its own, by what threadpoolctl says of a library."""
+    return "openmp" in {pool.get("user_api"), pool.get("threading_layer")}

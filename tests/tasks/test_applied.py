@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -34,13 +35,18 @@ def granting(contract: Contract) -> Decision:
 class FakeController:
     """Stands for threadpoolctl's: one pool of four threads and one of one."""
 
+    user_api = "blas"
+
     def __init__(self) -> None:
         self.sizes = {"libbig": 4, "libsmall": 1}
         self.log: list[str] = []
         self.chosen: list[str] = []
 
     def info(self) -> list[dict[str, Any]]:
-        return [{"filepath": name, "num_threads": size} for name, size in self.sizes.items()]
+        return [
+            {"filepath": name, "num_threads": size, "user_api": self.user_api}
+            for name, size in self.sizes.items()
+        ]
 
     def select(self, *, filepath: list[str]) -> FakeController:
         self.chosen = filepath
@@ -70,6 +76,42 @@ def test_larger_pools_are_limited_and_it_is_undone(controller: FakeController) -
         assert controller.sizes == {"libbig": 2, "libsmall": 1}
 
     assert controller.sizes == {"libbig": 4, "libsmall": 1}
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_of_two_threads_that_overlap_the_first_limits_what_they_share(
+    first_to_end: int, controller: FakeController
+) -> None:
+    """As two queues do. In whatever order they end, nothing of it is left behind."""
+    limits = [applied(attrs.evolve(ONE_CPU, cpus=count)) for count in (2, 1)]
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        threads = [one, other]
+        for thread, limit in zip(threads, limits, strict=True):
+            thread.submit(limit.__enter__).result(PATIENCE_S)
+        assert controller.sizes["libbig"] == 2
+        for place in (first_to_end, 1 - first_to_end):
+            threads[place].submit(limits[place].__exit__, None, None, None).result(PATIENCE_S)
+
+        assert controller.sizes["libbig"] == 4
+        # And the turn is free again.
+        with applied(ONE_CPU):
+            assert controller.sizes["libbig"] == 1
+
+
+def test_threads_that_have_limits_of_their_own_all_get_them(controller: FakeController) -> None:
+    controller.user_api = "openmp"
+    with ThreadPoolExecutor(1) as other, applied(attrs.evolve(ONE_CPU, cpus=2)):
+        within = applied(ONE_CPU)
+        other.submit(within.__enter__).result(PATIENCE_S)
+        assert controller.sizes["libbig"] == 1
+        other.submit(within.__exit__, None, None, None).result(PATIENCE_S)
+
+
+def test_the_smaller_of_two_in_one_another_is_in_force(controller: FakeController) -> None:
+    with applied(attrs.evolve(ONE_CPU, cpus=3)):
+        with applied(attrs.evolve(ONE_CPU, cpus=2)):
+            assert controller.sizes["libbig"] == 2
+        assert controller.sizes["libbig"] == 3
 
 
 def test_nothing_is_touched_where_all_pools_are_small(controller: FakeController) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -24,6 +25,7 @@ from lardon import (
 )
 from lardon.environment import VISIBLE_DEVICES, gpus_for_children, outer_environ
 from lardon.forks import forks
+from lardon.queue.applied import _turn
 from lardon.queue.views import TaskEvent
 from lardon.testing import FakeGpu, FakeNvml, ScriptedGovernor, ScriptedProbe, start, wait
 from tests.forking import FORKS, PATIENCE_S, held_elsewhere, in_child
@@ -204,6 +206,39 @@ def test_a_child_that_leaves_the_contract_keeps_its_gpus(monkeypatch: pytest.Mon
     assert in_child(leave) == "GPU-a"
     contract.__exit__(None, None, None)
     assert os.environ[VISIBLE_DEVICES] == "GPU-a,GPU-b"
+
+
+def taken() -> bool:
+    """Return whether the turn of this process was free."""
+    with _turn.taken() as mine:
+        return mine
+
+
+def test_a_child_may_limit_pools_that_another_thread_of_its_parent_limits() -> None:
+    with ThreadPoolExecutor(1) as other:
+        turn = _turn.taken()
+        assert other.submit(turn.__enter__).result(PATIENCE_S)
+        try:
+            assert (taken(), in_child(taken)) == (False, True)
+        finally:
+            other.submit(turn.__exit__, None, None, None).result(PATIENCE_S)
+    assert taken()
+
+
+def test_a_child_that_leaves_its_parents_limit_has_the_turn_to_give_again() -> None:
+    def left() -> tuple[bool, bool]:
+        turn.__exit__(None, None, None)
+        with ThreadPoolExecutor(1) as other:
+            with _turn.taken():
+                during = other.submit(taken).result(PATIENCE_S)
+            return during, other.submit(taken).result(PATIENCE_S)
+
+    turn = _turn.taken()
+    assert turn.__enter__()
+    try:
+        assert in_child(left) == (False, True)
+    finally:
+        turn.__exit__(None, None, None)
 
 
 def test_a_child_waits_for_no_lock_of_its_parents_environment() -> None:
