@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,6 +32,16 @@ PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob(
 FENCE: Final = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MAKE: Final = re.compile(r"\bmake ((?:[a-z][a-z-]*|[A-Z]+=\S*)(?: (?:[a-z][a-z-]*|[A-Z]+=\S*))*)")
 LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+
+RUN_A_PAGE: Final = """
+import pathlib, sys, threading
+from tests.conftest import LEAK_PATIENCE_S, threads_left
+from tests.test_readme import run_page
+before = set(threading.enumerate())
+page = pathlib.Path(sys.argv[1])
+run_page(page.read_text(encoding="utf-8"), str(page))
+assert not (left := threads_left(before, LEAK_PATIENCE_S)), f"threads left behind: {left}"
+"""
 
 
 class Block(NamedTuple):
@@ -111,12 +124,22 @@ def make_commands(markdown: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_the_code_of_a_page_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """In an interpreter of its own: what others have left in memory is measured as well."""
+    if "```python" not in page.read_text(encoding="utf-8"):
+        return
 
-    run_page(page.read_text(encoding="utf-8"), str(page))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN_A_PAGE, page],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
