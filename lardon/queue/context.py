@@ -220,8 +220,7 @@ class TaskContext:
         under the contract (see `applied`). One that runs out of memory (`MemoryError`, and
         what torch, CuPy, RMM and JAX raise) is no end: its items are tried again, half as
         many at a time, and the governor grants no larger batch of this kind for a while.
-        What a call that raised had done already is done twice. The items of a batch that could
-        be halved stay alive until its call returns, also those that *fn* takes out of its list.
+        What a call that raised had done already is done twice: all its items stay alive for it.
 
         Raises:
             BatchOutOfMemory: inside the callback, when `min_batch` items are too many.

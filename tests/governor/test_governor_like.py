@@ -53,7 +53,8 @@ def test_the_fake_keeps_the_contract_of_the_real_one(
 def test_a_platform_without_fork_can_import_it() -> None:
     code = (
         "import os; vars(os).pop('register_at_fork', None);"
-        "import lardon; print(lardon.default_governor() is lardon.default_governor())"
+        "import lardon, lardon.queue.applied;"
+        "print(lardon.default_governor() is lardon.default_governor())"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
