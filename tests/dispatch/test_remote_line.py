@@ -152,14 +152,15 @@ def test_cancel_is_stop_and_read_back(cluster: RemoteCluster) -> None:
     handle = pool.submit(COMMAND, estimate=ONE)
     cluster.rest()
     ref = cluster.run(handle)
-    stop, cluster.backend.stop = cluster.backend.stop, lambda ref: None  # type: ignore[method-assign]
+    stop = cluster.backend.stop
+    cluster.backend.stop = lambda ref: None  # type: ignore[method-assign]  # a stop that is lost
 
     assert handle.cancel()
     cluster.passes()
     assert not handle.done()
     assert not handle.cancelled()
     assert pool.statistics().reserved_ram_bytes == GiB
-    cluster.backend.stop = stop  # type: ignore[method-assign]
+    cluster.backend.stop = stop  # type: ignore[method-assign]  # as it was
     cluster.passes(60)
     cluster.passes()
 
@@ -226,7 +227,7 @@ def test_a_lost_answer_keeps_the_reservation_until_the_start_has_settled(
     cluster.backend.start = lost  # type: ignore[method-assign]  # the place for the fault
     handle = pool.submit(COMMAND, estimate=ONE)
     cluster.rest()
-    cluster.backend.start = real  # type: ignore[method-assign]
+    cluster.backend.start = real  # type: ignore[method-assign]  # as it was
     for _ in range(8):
         cluster.passes()
         assert not cluster.objects(handle)
@@ -275,7 +276,7 @@ def test_a_broken_backend_is_not_retried_in_silence_for_ever(
         cluster.passes()
         assert not first.done()
         assert pool.statistics().reserved_ram_bytes == GiB
-    cluster.backend.start = real  # type: ignore[method-assign]
+    cluster.backend.start = real  # type: ignore[method-assign]  # as it was
     for _ in range(5):
         cluster.passes()
 

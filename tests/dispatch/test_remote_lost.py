@@ -134,7 +134,7 @@ def test_a_gated_object_that_nobody_can_open_holds_nothing(cluster: RemoteCluste
     assert held(pool) == GiB, "an opening may still land"
     cluster.passes(60)
     cluster.passes()
-    cluster.backend.open = real  # type: ignore[method-assign]
+    cluster.backend.open = real  # type: ignore[method-assign]  # as it was
 
     assert held(pool) == 0
     # It is left alone: who removed the record may have it elsewhere.

@@ -306,7 +306,7 @@ def test_a_record_that_is_spoiled_in_the_middle_of_a_step(
     supervisor.turn()
     assert [one.gated for one in cluster.backend.find_all(OTHER)] == [False]
     records.save = real_save  # type: ignore[method-assign]
-    cluster.backend.start = real_start  # type: ignore[method-assign]
+    cluster.backend.start = real_start  # type: ignore[method-assign]  # as it was
     records.bad = None
     for _ in range(4):
         cluster.clock.advance(15)

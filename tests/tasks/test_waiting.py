@@ -250,7 +250,7 @@ def test_cancelling_the_awaiting_side_cancels_what_has_not_started(
 
     async def main() -> None:
         waiting = asyncio.ensure_future(await_it(pending))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # one turn of the loop, in which the other begins to wait
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
